@@ -1,0 +1,60 @@
+"""Run README.md and hold it to its word; used by .ci/run.
+
+    readme.py script FOLDER    print a bash script: all ```sh blocks, with the output of each also in
+                               a file in FOLDER, then the check below, and at last the tests
+    readme.py check FOLDER     compare the ```text blocks with the output of the command above them:
+                               the lines are there, in order ("..." stands for any), with the same
+                               words, and the same numbers to 2 % or one unit of the last digit;
+                               times and speeds may differ
+"""
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+BLOCKS = re.findall(r"^```(sh|text)\n(.*?)^```", Path("README.md").read_text(), re.M | re.S)
+TESTS = [text for kind, text in BLOCKS if kind == "sh" and "pytest" in text]
+BLOCKS = [(kind, text) for kind, text in BLOCKS if text not in TESTS]
+NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w.]*\w)")
+
+
+def script(folder):
+    """The bash script.  All blocks run in one shell, as for somebody who pastes them."""
+    for i, (kind, text) in enumerate(BLOCKS):
+        if kind == "sh":
+            print(f"echo '--- README.md:' {shlex.quote(text.splitlines()[0])}\nlog={folder}/{i}\n"
+                  f'{{\n{text}}} > "$log" 2>&1\ncat "$log"\nlog=/dev/null')
+    print(f"python3 .ci/readme.py check {folder}")
+    print("\n".join(TESTS))
+
+
+def alike(shown, printed):
+    """Whether a line of README.md and a printed line agree."""
+    shown, printed = (re.sub(r"(\d+ +)?\d+ s\b", "0 s", line) for line in (shown, printed))
+    if NUMBER.sub("#", shown).split() != NUMBER.sub("#", printed).split():
+        return False
+    for a, b in zip(NUMBER.findall(shown), NUMBER.findall(printed)):
+        unit = 10.0 ** -len(a.partition(".")[2])
+        if abs(float(a) - float(b)) > max(0.02 * abs(float(a)), 1.01 * unit) * ("." in a):
+            return False
+    return True
+
+
+def check(folder):
+    """Exit with status 1 at the first line that README.md shows and its command does not print."""
+    count = 0
+    for i, (kind, text) in enumerate(BLOCKS):
+        if kind == "sh":
+            printed = iter((Path(folder) / str(i)).read_text().splitlines())
+            continue
+        for shown in text.splitlines():
+            if shown.strip() not in ("", "..."):
+                if not any(alike(shown, line) for line in printed):
+                    sys.exit(f"README.md shows a line that its command does not print: {shown}")
+                count += 1
+    print(f"--- {count} lines of output in README.md agree with what its commands print")
+
+
+if __name__ == "__main__":
+    {"script": script, "check": check}[sys.argv[1]](sys.argv[2])

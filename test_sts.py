@@ -1,0 +1,537 @@
+"""Tests of sts.py and train.py:  python -m pytest
+
+Each test states a fact about the task, the model or the program; statistical ones allow 5 standard
+errors at a fixed seed.
+"""
+
+import itertools
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import sts
+import train
+
+HERE = Path(__file__).resolve().parent
+KINDS = "onehot", "rademacher", "orthonormal"
+
+
+def relative_difference(a, b):
+    return np.linalg.norm(a - b) / np.linalg.norm(b)
+
+
+# The task and the samplers
+
+def test_every_subset_is_equally_likely_and_without_repetition():
+    n, T, q = 100_000, 6, 3
+    _, y = sts.sample_sts(np.random.default_rng(0), n, T, 1, q)
+    assert y.shape == (n, q) and y.min() == 0 and y.max() == T - 1
+    assert all(len(set(row)) == q for row in y[:1000].tolist())
+    subsets, counts = np.unique(np.sort(y, axis=1), axis=0, return_counts=True)
+    p = 1 / math.comb(T, q)
+    assert len(subsets) == math.comb(T, q)
+    assert abs(counts / n - p).max() < 5 * math.sqrt(p * (1 - p) / n)
+
+
+def test_a_subset_can_be_the_whole_sequence():
+    X, y = sts.sample_sts(np.random.default_rng(0), 3, 5, 2, 5)
+    assert (np.sort(y) == np.arange(5)).all()
+    np.testing.assert_allclose(sts.sts_target(X, y), X.mean(axis=1))
+
+
+def test_tokens_are_independent_standard_normal():
+    X, _ = sts.sample_sts(np.random.default_rng(0), 20_000, 4, 3, 2)
+    n, flat = len(X), X.reshape(-1, 12)
+    assert X.shape == (20_000, 4, 3)
+    assert abs(flat.mean(axis=0)).max() < 5 / math.sqrt(n)
+    assert abs(flat.T @ flat / n - np.eye(12)).max() < 5 * math.sqrt(2 / n)
+    for x in -1.5, -0.5, 0.0, 1.0, 2.0:
+        below = 0.5 * (1 + math.erf(x / math.sqrt(2)))
+        assert abs((flat < x).mean() - below) < 5 * math.sqrt(below * (1 - below) / flat.size)
+
+
+def test_target_is_the_mean_of_the_selected_tokens():
+    X, y = sts.sample_sts(np.random.default_rng(0), 4, 7, 2, 3)
+    written_out = [sum(X[b, i] for i in y[b]) / 3 for b in range(4)]
+    np.testing.assert_allclose(sts.sts_target(X, y), written_out)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_encodings_are_unit_vectors_of_the_asked_shape(kind):
+    E = sts.positional_encoding(kind, 6, 9, np.random.default_rng(0), draws=4)
+    assert E.shape == (4, 6, 9)
+    np.testing.assert_allclose((E ** 2).sum(-1), 1)
+    if kind != "rademacher":
+        np.testing.assert_allclose(E @ E.transpose(0, 2, 1), np.broadcast_to(np.eye(6), (4, 6, 6)))
+    assert (kind == "onehot") == (E[0] == E[1]).all()
+
+
+@pytest.mark.parametrize("kind", ("rademacher", "orthonormal"))
+def test_random_encodings_have_mean_zero_and_covariance_identity_over_d_e(kind):
+    E = sts.positional_encoding(kind, 3, 8, np.random.default_rng(0), draws=20_000)[:, 1]
+    assert abs(E.mean(axis=0)).max() < 5 * math.sqrt(1 / 8 / 20_000)
+    assert abs(E.T @ E / 20_000 - np.eye(8) / 8).max() < 5 * math.sqrt(1 / 8 / 20_000)
+
+
+def test_coherence_of_random_signs_shrinks_as_one_over_sqrt_d_e():
+    rng, T = np.random.default_rng(0), 100
+    for d_e in 16, 64, 256, 1024:
+        E = sts.positional_encoding("rademacher", T, d_e, rng)[0]
+        inner = (E @ E.T)[np.triu_indices(T, 1)]
+        assert abs(np.sqrt((inner ** 2).mean()) * math.sqrt(d_e) - 1) < 0.08
+
+
+@pytest.mark.parametrize("sizes", [(0, 5, 2, 1), (3, 0, 2, 1), (3, 5, 0, 1), (3, 5, 2, 0), (3, 5, 2, 6)])
+def test_impossible_sizes_are_refused(sizes):
+    with pytest.raises(ValueError, match="1 <= q <= T"):
+        sts.sample_sts(np.random.default_rng(0), *sizes)
+
+
+@pytest.mark.parametrize("kind, T, d_e, draws", [
+    ("sinusoidal", 4, 4, 1), ("onehot", 5, 4, 1), ("orthonormal", 5, 4, 1), ("rademacher", 0, 4, 1),
+    ("rademacher", 4, 0, 1), ("rademacher", 4, 4, 0)])
+def test_impossible_encodings_are_refused(kind, T, d_e, draws):
+    with pytest.raises(ValueError, match="kind"):
+        sts.positional_encoding(kind, T, d_e, np.random.default_rng(0), draws)
+
+
+# The model
+
+def example(kind="rademacher", K=1, n=4, T=6, d=2, q=3, d_e=7, scale=1.0, seed=0):
+    """Inputs, encodings and random weights for one call of the model: W, V, X, y, E."""
+    rng = np.random.default_rng(seed)
+    X, y = sts.sample_sts(rng, n, T, d, q)
+    E = sts.positional_encoding(kind, T, d_e, rng, K)
+    W, V = scale * rng.standard_normal((d + d_e, d + d_e)), rng.standard_normal((d, d + d_e))
+    return W, V, X, y, E
+
+
+@pytest.mark.parametrize("attend_to_query", (False, True))
+@pytest.mark.parametrize("kind, K", [("onehot", 1), ("rademacher", 3), ("orthonormal", 2)])
+def test_forward_is_the_definition_written_out(kind, K, attend_to_query):
+    W, V, X, y, E = example(kind, K)
+    for b in range(len(X)):
+        f = 0
+        for e in E:                                                     # (T, d_e)
+            Z = np.concatenate([X[b], e], axis=1).T                     # (d + d_e, T), as in the paper
+            z_query = np.concatenate([np.zeros(2), e[y[b]].sum(axis=0)])
+            if attend_to_query:
+                Z = np.column_stack([Z, z_query])
+            A = Z.T @ W @ z_query
+            f = f + V @ Z @ np.exp(A) / np.exp(A).sum() / K
+        np.testing.assert_allclose(sts.forward(W, V, X, y, E, attend_to_query)[0][b], f, rtol=1e-12)
+
+
+def test_one_draw_may_come_without_the_leading_axis():
+    W, V, X, y, E = example()
+    np.testing.assert_array_equal(sts.forward(W, V, X, y, E[0])[0], sts.forward(W, V, X, y, E)[0])
+
+
+def test_the_loss_is_half_the_mean_squared_distance_to_the_target():
+    W, V, X, y, E = example()
+    r = sts.forward(W, V, X, y, E)[0] - sts.sts_target(X, y)
+    assert math.isclose(sts.loss_and_grads(W, V, X, y, E)[0], np.mean(np.sum(r ** 2, axis=1)) / 2)
+
+
+@pytest.mark.parametrize("wrong", ("W", "V", "E"))
+def test_shapes_that_do_not_fit_are_refused(wrong):
+    W, V, X, y, E = example()
+    W, V, E = (W[1:] if wrong == "W" else W), (V[1:] if wrong == "V" else V), (E[:, 1:] if wrong == "E" else E)
+    with pytest.raises(ValueError, match=r"need X \(n, T, d\)"):
+        sts.forward(W, V, X, y, E)
+
+
+@pytest.mark.parametrize("dtype", (np.float32, np.float64))
+def test_the_dtype_of_the_weights_decides(dtype):
+    W, V, X, y, E = example(K=2)
+    L, dW, dV = sts.loss_and_grads(W.astype(dtype), V.astype(dtype), X, y, E)
+    assert L.dtype == dW.dtype == dV.dtype == dtype
+    for got, want in zip((L, dW, dV), sts.loss_and_grads(W, V, X, y, E)):
+        assert relative_difference(got, want) < (1e-5 if dtype == np.float32 else 1e-15)
+
+
+def test_huge_logits_do_not_overflow():
+    W, V, X, y, E = example(scale=1e6)
+    assert all(np.isfinite(a).all() for a in sts.loss_and_grads(W, V, X, y, E))
+
+
+@pytest.mark.parametrize("attend_to_query", (False, True))
+def test_no_array_of_all_concatenated_inputs_is_built(attend_to_query):
+    n, T, d, d_e = 100, 200, 5, 300
+    W, V, X, y, E = example(n=n, T=T, d=d, d_e=d_e)
+    tracemalloc.start()
+    sts.loss_and_grads(W, V, X, y, E, attend_to_query)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < n * T * (d + d_e) * 8 / 5
+
+
+# The gradients
+
+def numerical_gradients(W, V, X, y, E, attend_to_query=False):
+    """dW and dV by complex step."""
+    return (sts.complex_step_gradient(lambda w: sts.loss_and_grads(w, V, X, y, E, attend_to_query)[0], W),
+            sts.complex_step_gradient(lambda v: sts.loss_and_grads(W, v, X, y, E, attend_to_query)[0], V))
+
+
+def accepted(grad, check):
+    """The criterion of the gradient tests, relative to the size of the gradient."""
+    return relative_difference(grad, check) < 1e-12
+
+
+@pytest.mark.parametrize("attend_to_query", (False, True))
+@pytest.mark.parametrize("K", (1, 3))
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("where", ("zero", "random", "trained"))
+def test_gradients_agree_with_complex_step(where, kind, K, attend_to_query):
+    W, V, X, y, E = example(kind, K)
+    if where != "random":
+        W, V = np.zeros_like(W), np.zeros_like(V)
+    for step in range(100 if where == "trained" else 0):
+        _, _, *fresh = example(kind, K, seed=step + 1)
+        _, dW, dV = sts.loss_and_grads(W, V, *fresh, attend_to_query)
+        W, V = W - dW, V - dV
+    _, dW, dV = sts.loss_and_grads(W, V, X, y, E, attend_to_query)
+    dW_check, dV_check = numerical_gradients(W, V, X, y, E, attend_to_query)
+    assert accepted(dV, dV_check)
+    if where == "zero":         # V = 0: the output does not depend on W
+        assert not dW.any() and not dW_check.any()
+    else:
+        assert accepted(dW, dW_check)
+        assert not dW[:, :2].any()      # the token half of z_query is zero
+
+
+@pytest.mark.parametrize("block", ("x e", "e e", "V_x", "V_e"))
+def test_wrong_gradients_are_rejected(block):
+    W, V, X, y, E = example(d_e=6, d=6)
+    grads, checks = sts.loss_and_grads(W, V, X, y, E)[1:], numerical_gradients(W, V, X, y, E)
+    which, rows, columns = {"x e": (0, slice(6), slice(6, 12)), "e e": (0, slice(6, 12), slice(6, 12)),
+                            "V_x": (1, slice(6), slice(6)), "V_e": (1, slice(6), slice(6, 12))}[block]
+    assert accepted(grads[which], checks[which])
+    for spoil in (np.zeros_like, np.transpose, lambda g: 1.01 * g, np.negative):
+        wrong = grads[which].copy()
+        wrong[rows, columns] = spoil(wrong[rows, columns])
+        assert not accepted(wrong, checks[which])
+
+
+def test_gradients_agree_with_central_differences_of_the_real_loss():
+    W, V, X, y, E = example(K=2)
+    _, dW, dV = sts.loss_and_grads(W, V, X, y, E, True)
+    rng, h = np.random.default_rng(1), 1e-5
+    for _ in range(5):
+        w, v = rng.standard_normal(W.shape), rng.standard_normal(V.shape)
+        up, down = (sts.loss_and_grads(W + s * h * w, V + s * h * v, X, y, E, True)[0] for s in (1, -1))
+        slope = (dW * w).sum() + (dV * v).sum()
+        assert abs((up - down) / (2 * h) - slope) < 1e-7 * abs(slope)
+
+
+def test_backward_takes_any_upstream_gradient():
+    W, V, X, y, E = example()
+    df = np.random.default_rng(1).standard_normal((len(X), 2))
+    grads = sts.backward(sts.forward(W, V, X, y, E)[1], df)
+    assert accepted(grads[0], sts.complex_step_gradient(lambda w: (sts.forward(w, V, X, y, E)[0] * df).sum(), W))
+    assert accepted(grads[1], sts.complex_step_gradient(lambda v: (sts.forward(W, v, X, y, E)[0] * df).sum(), V))
+
+
+# What the model can and cannot do
+
+@pytest.mark.parametrize("kind", ("onehot", "orthonormal"))
+def test_the_ground_truth_solves_the_task(kind):
+    _, _, X, y, E = example(kind, T=20, d_e=30)
+    W_star, V_star = sts.ground_truth(2, 30, 20 if kind == "onehot" else None)
+    losses = [sts.loss_and_grads(c * W_star, V_star, X, y, E)[0] for c in (1, 5, 10, 40)]
+    assert losses == sorted(losses, reverse=True) and losses[-1] < 1e-25
+
+
+def test_the_ground_truth_nearly_solves_the_task_with_nearly_orthogonal_encodings():
+    """With one draw of E the logits are off by about c sqrt(q / d_e), so the loss falls like 1 / d_e."""
+    losses = []
+    for d_e in 128, 1024:
+        _, _, X, y, E = example("rademacher", n=200, T=20, d_e=d_e)
+        W_star, V_star = sts.ground_truth(2, d_e)
+        losses.append(sts.loss_and_grads(5 * W_star, V_star, X, y, E)[0])
+    assert losses[1] < losses[0] / 4 and losses[1] < 0.03 * 2 / (2 * 3)
+
+
+def test_the_zero_predictor_has_loss_d_over_2q():
+    n, d, q = 20_000, 3, 4
+    W, V, X, y, E = example(n=n, T=9, d=d, q=q)
+    half_squares = 0.5 * (sts.sts_target(X, y) ** 2).sum(axis=1)
+    L = sts.loss_and_grads(0 * W, 0 * V, X, y, E)[0]
+    assert math.isclose(L, half_squares.mean())
+    assert abs(L - d / (2 * q)) < 5 * half_squares.std() / math.sqrt(n)
+
+
+@pytest.mark.parametrize("attend_to_query", (False, True))
+def test_permuting_positions_changes_nothing(attend_to_query):
+    W, V, X, y, E = example(K=2)
+    order = np.random.default_rng(1).permutation(6)
+    rank = np.argsort(order)            # position i has moved to rank[i]
+    for got, want in zip(sts.loss_and_grads(W, V, X[:, order], rank[y], E[:, order], attend_to_query),
+                         sts.loss_and_grads(W, V, X, y, E, attend_to_query)):
+        assert relative_difference(got, want) < 1e-12
+
+
+def test_without_distinct_encodings_no_weights_can_select():
+    """If all e_i are equal, f does not depend on y, so its loss over all subsets y of given tokens is
+    at least that of their mean: half the variance of STS_q(X, y) over y."""
+    T, q, d, rng = 6, 3, 2, np.random.default_rng(0)
+    y = np.array(list(itertools.combinations(range(T), q)))             # all subsets
+    X = np.broadcast_to(rng.standard_normal((T, d)), (len(y), T, d))
+    least = 0.5 * sts.sts_target(X, y).var(axis=0).sum()
+    for scale in 0, 1, 10, 100:
+        W, V = scale * rng.standard_normal((d + 5, d + 5)), rng.standard_normal((d, d + 5))
+        E = np.broadcast_to(rng.standard_normal(5), (T, 5))
+        f, _ = sts.forward(W, V, X, y, E)
+        np.testing.assert_allclose(f, np.broadcast_to(f[0], f.shape), rtol=1e-9, atol=1e-9)
+        assert sts.loss_and_grads(W, V, X, y, E)[0] >= least * (1 - 1e-9)
+    assert least > 0.05
+    W, V = sts.ground_truth(d, T)                                       # with encodings it can
+    assert sts.loss_and_grads(40 * W, V, X, y, np.eye(T))[0] < 1e-25
+
+
+def test_one_hot_ground_truth_is_what_gradient_descent_grows():
+    """Gradient descent from zero over all subsets, with one-hot PE: the PE-PE block is a multiple of
+    I - 11^T/T and V a multiple of [I, 0], up to the sampling error of the tokens."""
+    T, q, d, rng = 5, 2, 1, np.random.default_rng(0)
+    y = np.repeat(list(itertools.combinations(range(T), q)), 2000, axis=0)
+    W, V, E = np.zeros((d + T, d + T)), np.zeros((d, d + T)), np.eye(T)
+    for _ in range(200):
+        X = rng.standard_normal((len(y), T, d))
+        _, dW, dV = sts.loss_and_grads(W, V, X, y, E)
+        W, V = W - dW, V - dV
+    W_star, V_star = sts.ground_truth(d, T, T)
+    assert sts.cosine(W, W_star) > 0.999 and sts.cosine(V, V_star) > 0.999
+    assert sts.cosine(W, sts.ground_truth(d, T)[0]) < 0.95              # and not of I
+
+
+def test_cosine():
+    a, b = np.array([[1.0, 0], [0, 1]]), np.array([[1.0, 1], [0, 0]])
+    assert math.isclose(sts.cosine(a, -3 * a), -1) and math.isclose(sts.cosine(a, b), 0.5)
+    assert sts.cosine(a, np.zeros((2, 2))) == 0.0
+
+
+# Training
+
+TINY = "--T 8 --d 2 --q 2 --batch 16 --pe-dim 16 --dtype float64".split()
+
+
+def trained(*flags):
+    """A run trained in this process."""
+    run = train.start(train.parse([*TINY, *flags])[0])
+    train.train(run)
+    return run
+
+
+def test_golden_trajectory():
+    """Ten losses, as first computed; they change if the model, its gradients, the order of the random
+    draws or NumPy's generators do."""
+    run = trained("--steps", "10", "--draws", "2", "--init", "random", "--lr", "4")
+    np.testing.assert_allclose(run["loss"], GOLDEN, rtol=1e-6)
+
+
+GOLDEN = [0.44691887, 0.453749358, 0.398550037, 0.441854705, 0.800608324, 0.77751597,
+          0.516606494, 0.517041395, 0.263592217, 0.630960284]
+
+
+@pytest.mark.parametrize("flags", ("--pe onehot", "--pe fixed", "--pe stochastic --draws 3",
+                                   "--optimizer adam --init random --attend-to-query --dtype float32"))
+def test_same_seed_same_run_bit_for_bit(flags):
+    flags = [*flags.split(), "--steps", "30"]
+    one, two, other = trained(*flags), trained(*flags), trained(*flags, "--seed", "1")
+    for key in one:
+        np.testing.assert_array_equal(one[key], two[key])
+    assert (one["W"] != other["W"]).any() and one["loss"] != other["loss"]
+
+
+def test_stochastic_encodings_change_at_each_draw_and_fixed_ones_never():
+    for pe, same in ("stochastic", False), ("fixed", True), ("onehot", True):
+        encode = train.encoder(train.parse(["--pe", pe])[0])
+        rng = np.random.default_rng(0)
+        first, second = encode(5, 1, rng), encode(5, 1, rng)
+        assert (first == second).all() == same
+        if same:            # a longer sequence extends a shorter one
+            np.testing.assert_array_equal(encode(400, 1, rng)[:, :5], first)
+
+
+def test_evaluation_of_stochastic_encodings_averages_the_output_not_the_loss():
+    """Definition 5 puts the expectation inside: its loss is below the mean loss over single draws."""
+    config = train.parse([*TINY])[0]
+    W, V = sts.ground_truth(2, 16)
+    averaged = train.evaluate(20 * W, V, config)[0][0]
+    X, y = sts.sample_sts(np.random.default_rng(0), 2000, 8, 2, 2)
+    E = sts.positional_encoding("rademacher", 8, 16, np.random.default_rng(0), 200)
+    inside = sts.loss_and_grads(20 * W, V, X, y, E)[0]
+    outside = np.mean([sts.loss_and_grads(20 * W, V, X, y, e)[0] for e in E])
+    assert inside < 0.05 * outside
+    assert inside < averaged < 0.3 * outside      # the mean over 16 draws, not over 200
+
+
+def test_the_paper_setting_is_the_default():
+    config, _ = train.parse([])
+    assert [config[k] for k in ("pe", "T", "d", "q", "batch")] == ["stochastic", 200, 5, 3, 256]
+    assert train.evaluation_sizes(200, 3) == ([200, 250, 300, 350, 400], [2, 4, 5, 8])
+    assert train.EVAL_SEQUENCES == 128
+
+
+def test_adam_follows_its_published_recursion():
+    rng = np.random.default_rng(0)
+    w, state, m, v = rng.standard_normal(3), None, 0, 0
+    want = w.copy()
+    for t in range(1, 6):
+        g = rng.standard_normal(3)
+        w, state = train.adam(w, g, state, 0.1, t)
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+        want -= 0.1 * (m / (1 - 0.9 ** t)) / (np.sqrt(v / (1 - 0.999 ** t)) + 1e-8)
+    np.testing.assert_allclose(w, want, rtol=1e-12)
+
+
+# The command line, as a user meets it
+
+def command(*arguments, cwd=HERE):
+    """Run a command line with this Python; returns its exit status, stdout and stderr."""
+    done = subprocess.run([sys.executable, *arguments], cwd=cwd, capture_output=True, text=True)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_sts_stands_alone_and_teaches(tmp_path):
+    shutil.copy(HERE / "sts.py", tmp_path)
+    status, out, err = command("-I", "sts.py", cwd=tmp_path)
+    assert (status, err) == (0, "")
+    losses = [float(line.split()[-1]) for line in out.splitlines() if " c = " in line]
+    assert losses[0] > 0.1 and losses[-1] < 1e-10 and losses == sorted(losses, reverse=True)
+    differences = [float(line.split()[-1]) for line in out.splitlines() if "relative difference" in line]
+    assert len(differences) == 2 and max(differences) < 1e-12
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory):
+    """A classroom run of each kind of PE: {pe: (stdout, run file)}."""
+    folder, runs = tmp_path_factory.mktemp("quick"), {}
+    for pe in "stochastic", "fixed", "onehot":
+        path = folder / f"{pe}.npz"
+        status, out, err = command("train.py", "--pe", pe, "--quick", "--out", str(path))
+        assert (status, err) == (0, "")
+        runs[pe] = out, path
+    return runs
+
+
+def test_quick_learns_and_only_stochastic_encodings_generalize_in_length(quick):
+    error = {}
+    for pe, (_, path) in quick.items():
+        with np.load(path, allow_pickle=False) as run:
+            zero = 3 / (2 * 2)
+            assert run["T_test"].tolist() == [20, 25, 30, 35, 40]
+            assert run["error_T_test"][-1, 0] < 0.02 * zero
+            error[pe] = run["error_T_test"][-1, -1]
+    assert error["stochastic"] < 0.05 * zero
+    assert min(error["fixed"], error["onehot"]) > 0.25 * zero
+
+
+def test_the_run_file_holds_what_train_py_says(quick):
+    path = quick["stochastic"][1]
+    with np.load(path, allow_pickle=False) as file:
+        run = dict(file)
+    m, steps = len(run["eval_step"]), 3000
+    assert {key: run[key].shape for key in run} == dict(
+        config=(), W=(35, 35), V=(3, 35), step=(steps,), loss=(steps,), eval_step=(m,), T_test=(5,),
+        error_T_test=(m, 5), q_test=(4,), error_q_test=(m, 4), cos_W=(m,), cos_V=(m,))
+    assert run["eval_step"][0] == 0 and run["eval_step"][-1] == steps
+    config = json.loads(str(run["config"]))
+    assert config["T"] == 20 and config["pe_family"] == "rademacher" and config["lr"] == 2
+    again = train.evaluate(run["W"], run["V"], config)
+    np.testing.assert_allclose(again[0], run["error_T_test"][-1], rtol=1e-5)
+
+
+def test_the_summary_says_what_the_run_file_holds(quick):
+    out, path = quick["stochastic"]
+    run = train.load(path)
+    for T, error in zip(run["T_test"], run["error_T_test"][-1]):
+        assert any(f"T_test = {T} " in line and f"{error:.4f}" in line for line in out.splitlines())
+    for word in "zero predictor", "0.7500", "cosine similarity of W to W*", "3000 steps in", str(path.name):
+        assert word in out
+
+
+def test_help_fits_two_screens_and_gives_every_default():
+    status, out, _ = command("train.py", "--help")
+    assert status == 0 and len(out.splitlines()) < 80
+    for flag in out.split("options:")[1].split("\n  --")[1:]:
+        assert "default" in flag, flag
+
+
+BAD = """
+--q 0            | --q | '0' | at least 1
+--q 21           | --q | 21 | 1 to 20
+--q 2.5          | --q | '2.5' | whole number
+--T 0            | --T | '0' | at least 1
+--d -3           | --d | '-3' | at least 1
+--batch 0        | --batch | '0' | at least 1
+--steps 1e3      | --steps | '1e3' | whole number
+--draws 0        | --draws | '0' | at least 1
+--pe-dim 0       | --pe-dim | '0' | at least 1
+--seed -1        | --seed | '-1' | at least 0
+--lr 0           | --lr | '0' | above 0
+--lr -1          | --lr | '-1' | above 0
+--lr nan         | --lr | 'nan' | finite
+--lr inf         | --lr | 'inf' | finite
+--lr fast        | --lr | 'fast' | finite
+--pe sinusoidal  | --pe | 'sinusoidal' | stochastic
+--pe-family haar | --pe-family | 'haar' | orthonormal
+--optimizer sgd  | --optimizer | 'sgd' | adam
+--init xavier    | --init | 'xavier' | random
+--dtype float16  | --dtype | 'float16' | float32
+--pe onehot --pe-dim 39                           | --pe-dim | 39 | at least 40
+--pe fixed --pe-family orthonormal --pe-dim 20    | --pe-dim | 20 | at least 40
+--pe onehot --pe-family rademacher                | --pe-family | rademacher | --pe fixed
+--pe fixed --draws 2                              | --draws | 2 | --pe stochastic
+--width 5        | --width | 5 | unrecognized
+"""
+
+
+@pytest.mark.parametrize("case", BAD.strip().splitlines())
+def test_bad_flags_get_one_line_and_status_2(case, tmp_path, capsys, monkeypatch):
+    flags, *words = (part.strip() for part in case.split("|"))
+    monkeypatch.setattr(sys, "argv", ["train.py", "--quick", "--out", str(tmp_path / "run.npz"), *flags.split()])
+    with pytest.raises(SystemExit) as stop:
+        train.main()
+    err = capsys.readouterr().err
+    assert stop.value.code == 2 and err.count("\n") == 1
+    assert all(word in err for word in words), err
+    assert not list(tmp_path.iterdir())
+
+
+def test_bad_input_from_the_shell():
+    status, out, err = command("train.py", "--q", "201")
+    assert (status, out) == (2, "")
+    assert err == "train.py: error: argument --q: 201 is more than --T 200; allowed: 1 to 200\n"
+
+
+def test_a_bad_out_is_found_before_training_and_nothing_is_overwritten(tmp_path):
+    notes, other = tmp_path / "notes.npz", tmp_path / "other.npz"
+    notes.write_text("not a run")
+    assert command("train.py", "--quick", "--steps", "5", "--out", str(other))[0] == 0
+    before = other.read_bytes()
+    for out in tmp_path / "nowhere" / "run.npz", tmp_path, notes, notes / "run.npz", other, "":
+        status, stdout, err = command("train.py", "--quick", "--steps", "6", "--out", str(out))
+        assert (status, stdout, err.count("\n")) == (2, "", 1)
+        assert "--out" in err and "allowed" in err and str(out) in err
+    assert notes.read_text() == "not a run" and other.read_bytes() == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["notes.npz", "other.npz"]
+    assert command("train.py", "--quick", "--steps", "5", "--out", str(other))[0] == 0
+    assert other.read_bytes() == before     # the same flags: the same file
+
+
+def test_a_diverging_run_stops_and_keeps_the_last_good_weights(tmp_path):
+    status, out, err = command("train.py", "--quick", "--lr", "1e4", "--out", str(tmp_path / "run.npz"))
+    assert status == 1 and err.count("\n") == 1 and "Traceback" not in out
+    run = train.load(tmp_path / "run.npz")
+    assert f"step {len(run['step'])}" in err and "lower --lr" in err
+    assert np.isfinite(run["W"]).all() and np.isfinite(run["V"]).all() and np.isfinite(run["loss"]).all()
