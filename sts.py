@@ -17,8 +17,8 @@ Throughout this file we have:
 
 Position i of a sequence enters as z_i = (x_i, e_i), and the subset y as z_query = (0, U).  So
 rows and columns 0..d-1 of W (columns of V) belong to tokens, and the last d_e to encodings.
-Neither z_i nor any other array of size n * T * (d + d_e) is ever stored: W and V are applied
-block by block, the token part to X and the encoding part to E, which the batch shares.
+The z_i of a batch, n * T * (d + d_e) numbers, are never stored: W and V are applied block by
+block, the token part to X and the encoding part to E, which all sequences of the batch share.
 """
 
 import numpy as np
@@ -30,7 +30,7 @@ def sample_sts(rng, n, T, d, q, dtype=np.float64):
     X is i.i.d. N(0, 1).  Each row of y holds q different positions, every q-subset of
     0..T-1 being equally likely (the order within a row has no meaning, and is not uniform).
     `rng` is a numpy.random.Generator; dtype is float32 or float64.
-    In memory X lies as (n, d, T), the order in which attention sums over positions fastest.
+    In memory X lies as (n, d, T): attention sums over positions, and these are then neighbours.
     Raises ValueError unless n, T, d >= 1 and 1 <= q <= T.
     """
     if min(n, T, d) < 1 or not 1 <= q <= T:
@@ -46,7 +46,7 @@ def sample_sts(rng, n, T, d, q, dtype=np.float64):
 
 def sts_target(X, y):
     """STS_q(X, y) = (1/q) sum_{i in y} x_i, the mean of the selected tokens (n, d).  Definition 1."""
-    return sum(X[np.arange(len(X)), i] for i in y.T) / y.shape[1]
+    return sum(X[np.arange(len(X)), y[:, r]] for r in range(y.shape[1])) / y.shape[1]
 
 
 def positional_encoding(kind, T, d_e, rng, draws=1, dtype=np.float64):
@@ -84,19 +84,21 @@ def forward(W, V, X, y, E, attend_to_query=False):
     E is (K, T, d_e), or (T, d_e) for one draw.  With attend_to_query the keys and values are
     [Z, z_query] instead of Z (the model of the paper's Figures 1 and 3).
     All is computed in the dtype of W and V, complex included.
-    Raises ValueError if the shapes do not fit.
+    Raises ValueError if the shapes do not fit, or if y holds anything but positions 0..T-1.
     """
-    n, T, d = X.shape
     E = E[None] if E.ndim == 2 else E
-    if (E.shape[1], W.shape, V.shape) != (T, (d + E.shape[2],) * 2, (d, d + E.shape[2])):
-        raise ValueError("need X (n, T, d), E (K, T, d_e), W (d + d_e, d + d_e), V (d, d + d_e), got "
-                         f"X {X.shape}, E {E.shape}, W {W.shape}, V {V.shape}")
+    (n, T, d), (_, T_E, d_e) = X.shape, E.shape
+    if (T_E, y.shape[:1], W.shape, V.shape) != (T, (n,), (d + d_e, d + d_e), (d, d + d_e)):
+        raise ValueError("need X (n, T, d), y (n, q), E (K, T, d_e), W (d + d_e, d + d_e), V (d, d + d_e); "
+                         f"got X {X.shape}, y {y.shape}, E {E.shape}, W {W.shape}, V {V.shape}")
+    if y.min() < 0 or y.max() >= T:
+        raise ValueError(f"need positions from 0 to {T - 1} in y, got {y.min()} to {y.max()}")
     dtype = np.result_type(W, V)
     X, E = X.astype(dtype, copy=False), E.astype(dtype, copy=False)
     X_t, E_t = X.transpose(0, 2, 1), E.transpose(0, 2, 1)     # (n, d, T), (K, d_e, T)
     V_x, V_e = V[:, :d], V[:, d:]
 
-    U = sum(E[:, i] for i in y.T)                             # (K, n, d_e)
+    U = sum(E[:, y[:, r]] for r in range(y.shape[1]))         # (K, n, d_e)
     Q = U @ W[:, d:].T                                        # (K, n, d + d_e)   W z_query
     Q_x, Q_e = Q[..., :d], Q[..., d:]
     # A_j = z_j^T W z_query = x_j . Q_x + e_j . Q_e
@@ -111,7 +113,7 @@ def forward(W, V, X, y, E, attend_to_query=False):
     f = C @ V_x.T + (P_z @ (E @ V_e.T)).mean(0)               # (n, d)
     if attend_to_query:
         f += (P_query * (U @ V_e.T)).mean(0)
-    return f, (W, V, X, E, U, Q, P, C, attend_to_query)
+    return f, (W, V, X, E, U, P, C, attend_to_query)
 
 
 def backward(cache, df):
@@ -120,12 +122,13 @@ def backward(cache, df):
     Follows forward line by line, in reverse.  The first d columns of dW are zero: they meet the
     token half of z_query, which is zero.
     """
-    W, V, X, E, U, Q, P, C, attend_to_query = cache
+    W, V, X, E, U, P, C, attend_to_query = cache
     (n, T, d), K = X.shape, len(E)
+    df = df.astype(P.dtype, copy=False)
     X_t, E_t = X.transpose(0, 2, 1), E.transpose(0, 2, 1)
     V_x, V_e = V[:, :d], V[:, d:]
     P_z, P_query = P[..., :T], P[..., T:]
-    df_k = df.astype(P.dtype, copy=False) / K                 # what each of the K draws receives
+    df_k = df / K                                             # what each of the K draws receives
 
     # f = C V_x^T + mean_k P_z E V_e^T, with C = mean_k P_z X
     dV_x = df.T @ C                                           # (d, d)
@@ -166,8 +169,8 @@ def ground_truth(d, d_e, T=None):
 
     W* is zero except for the PE-PE block, which is the identity; V* is zero except for the token
     block, which is the identity.  c W* and V* solve the task as c grows, if PEs are orthonormal.
-    One-hot PE: give T.  From zero, gradient descent then keeps every row sum of the block at zero,
-    and the block is I - 11^T / T on the T trained positions (derived), zero elsewhere.
+    One-hot PE: give T.  On the population loss, from zero, gradient descent grows a block of zero
+    row and column sums: I - 11^T / T on the T trained positions, zero elsewhere (derived).
     """
     W, V = np.zeros((d + d_e, d + d_e)), np.eye(d, d + d_e)
     W[d:, d:] = np.eye(d_e)
@@ -200,41 +203,50 @@ def complex_step_gradient(loss, weight, h=1e-30):
 def demo():
     """Print a tour of this file: the task, its solution, a check of the gradients, and training."""
     rng = np.random.default_rng(0)
-    n, T, d, q, d_e = 64, 6, 2, 2, 8
+    n, T, d, q, d_e = 64, 6, 2, 2, 16
 
     print(f"The task: of T = {T} tokens in R^{d}, return the mean of the q = {q} that y names.")
     X, y = sample_sts(rng, n, T, d, q)
     for i in range(T):
-        print(f"    x_{i} = ({X[0, i, 0]:5.2f}, {X[0, i, 1]:5.2f}){'   <- in y' * (i in y[0])}")
+        mark = "   <- in y" if i in y[0] else ""
+        print(f"    x_{i} = ({X[0, i, 0]:5.2f}, {X[0, i, 1]:5.2f}){mark}")
     print("    target ({:5.2f}, {:5.2f})".format(*sts_target(X, y)[0]))
 
-    print("\nThe ground truth solves it. Logits are c W*, so attention to the others vanishes as c grows:")
+    print("\nThe ground truth solves it. W* compares encodings with encodings, V* copies tokens;")
+    print("with weights c W* and V*, attention to the tokens that are not in y vanishes as c grows:")
     E = positional_encoding("orthonormal", T, d_e, rng)
     W_star, V_star = ground_truth(d, d_e)
     for c in 0, 2, 4, 8, 16:
-        f, cache = forward(c * W_star, V_star, X, y, E)
-        loss = loss_and_grads(c * W_star, V_star, X, y, E)[0]
-        print(f"    c = {c:2d}   f = ({f[0, 0]:5.2f}, {f[0, 1]:5.2f})   loss {loss:.1e}")
+        f, _ = forward(c * W_star, V_star, X, y, E)
+        L, _, _ = loss_and_grads(c * W_star, V_star, X, y, E)
+        print(f"    c = {c:2d}   f = ({f[0, 0]:5.2f}, {f[0, 1]:5.2f})   loss {L:.1e}")
 
-    print("\nThe gradients, by hand (backward) and by complex step, at random weights and 3 PE draws:")
+    print("\nThe gradients by hand (backward), against those by complex step, dL/dw = Im L(w + ih) / h,")
+    print("at random weights and with 3 draws of nearly orthogonal encodings:")
     E = positional_encoding("rademacher", T, d_e, rng, draws=3)
     W, V = rng.standard_normal((d + d_e, d + d_e)), rng.standard_normal((d, d + d_e))
     _, dW, dV = loss_and_grads(W, V, X, y, E)
     dW_check = complex_step_gradient(lambda w: loss_and_grads(w, V, X, y, E)[0], W)
     dV_check = complex_step_gradient(lambda v: loss_and_grads(W, v, X, y, E)[0], V)
     for name, grad, check in ("dW", dW, dW_check), ("dV", dV, dV_check):
-        print(f"    {name}: relative difference {np.linalg.norm(grad - check) / np.linalg.norm(check):.0e}")
+        difference = np.linalg.norm(grad - check) / np.linalg.norm(check)
+        print(f"    {name}: relative difference {difference:.0e}")
 
-    print("\nGradient descent from zero, with a fresh batch and fresh stochastic PE at every step:")
+    print("\nGradient descent from zero, learning rate 1, with fresh tokens, subsets and encodings at")
+    print("each step; and what the weights, trained at T = 6, then do at T = 12:")
     W, V = np.zeros_like(W), np.zeros_like(V)
     for t in range(2001):
         X, y = sample_sts(rng, n, T, d, q)
         E = positional_encoding("orthonormal", T, d_e, rng)
-        loss, dW, dV = loss_and_grads(W, V, X, y, E)
+        L, dW, dV = loss_and_grads(W, V, X, y, E)
         if t % 500 == 0:
-            print(f"    step {t:4d}   loss {loss:.3f}   cosine of W to W* {cosine(W, W_star):.3f}, "
-                  f"of V to V* {cosine(V, V_star):.3f}")
+            print(f"    step {t:4d}   loss {L:.4f}   "
+                  f"cosines {cosine(W, W_star):.3f} (W to W*), {cosine(V, V_star):.3f} (V to V*)")
         W, V = W - dW, V - dV
+    X, y = sample_sts(rng, 1000, 2 * T, d, q)
+    E = positional_encoding("orthonormal", 2 * T, d_e, rng)
+    L, _, _ = loss_and_grads(W, V, X, y, E)
+    print(f"    T = 12      loss {L:.4f}   (answering 0 has {d / (2 * q):.4f})")
 
 
 if __name__ == "__main__":

@@ -2,25 +2,29 @@
 
 A run is a dict of arrays.  Its file is a plain .npz, which numpy.load reads with allow_pickle=False:
 
-    config                 JSON text: every setting, enough to repeat the run
-    W, V                   the weights: (d + d_e, d + d_e), (d, d + d_e)
-    step, loss             t = 0, 1, ..., and the loss of the weights after t updates on the batch
-                           of that moment, as the optimizer sees it: (steps,)
+    config                 JSON text of every setting, enough to repeat the run
+    W, V                   the weights at the end: (d + d_e, d + d_e), (d, d + d_e)
+    step, loss             t = 0, 1, ..., steps - 1, and the loss of the weights after t updates on
+                           the batch of that moment, as the optimizer sees it: (steps,)
     eval_step              the numbers of updates after which errors were measured: (m,)
-    T_test, error_T_test   sequence lengths, and the error at each, for subsets of size q: (a,), (m, a)
-    q_test, error_q_test   subset sizes, and the error at each, for sequences of length T: (b,), (m, b)
+    T_test, error_T_test   sequence lengths, and the error at each, for subset size q: (a,), (m, a)
+    q_test, error_q_test   other subset sizes, and the error at each, at length T: (b,), (m, b)
     cos_W, cos_V           cosine similarity of W to W*, and of V to V*: (m,)
 
-An error is 1/2 E ||f(X, y) - STS_q(X, y)||^2 on 128 sequences (the paper's number) that stay the same
-during a run and are not trained on.  With stochastic PE its f is that of Definition 5, an average over
-draws of E: 16 draws, which stay the same too.  The loss averages over the --draws of training, one at
-first, and a single draw of nearly orthogonal E cannot select exactly: so the loss ends above the error.
+If a run was stopped, step is shorter than config's steps, and W, V are the weights of the last loss.
+
+An error is the loss on 128 sequences (the paper's number) that stay the same during a run and are not
+trained on.  Fixed and one-hot PE: with the E of training.  Stochastic PE: f is that of Definition 5, an
+average over draws of E, for which 16 draws stand, the same at each evaluation.  Training averages over
+--draws, by default one.  One draw of nearly orthogonal E cannot select exactly, as it gives the selected
+positions unequal logits: so with stochastic PE the loss ends above the error.
 """
 
 import argparse
 import json
 import math
 import os
+import signal
 import sys
 import time
 import zipfile
@@ -28,8 +32,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
-for threads in "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS":
-    os.environ.setdefault(threads, "1")     # before NumPy loads; the other core draws the batches
+if __name__ == "__main__":      # before NumPy loads: one core computes, the other draws batches
+    for threads in "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS":
+        os.environ.setdefault(threads, "1")
 
 import numpy as np
 
@@ -39,9 +44,11 @@ RUNS = Path(__file__).resolve().parent / "runs"
 FORMAT = 1              # of run files
 EVAL_SEQUENCES = 128    # for each length and each subset size (paper)
 EVAL_DRAWS = 16         # of E, in place of the expectation in Definition 5
-EVALUATIONS = 20        # during a run
+EVALUATIONS = 20        # during a run, besides the one at its start
 INIT_STD = 0.02         # of the weights under --init random
 QUICK = dict(T=20, d=3, q=2, batch=128, steps=3000)
+MACHINE_MEMORY = (os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf")
+                  else math.inf)    # bytes
 PURPOSES = "weights", "encodings", "training", "validation"
 
 
@@ -129,7 +136,7 @@ def train(run, report=lambda run: None):
     """Train a run from start(config), in place; report(run) is called after each evaluation.
 
     Raises FloatingPointError if the loss is not finite.  The run then holds the last weights at
-    which it was finite.
+    which it was.
     """
     config = json.loads(run["config"])
     c, encode, rng = SimpleNamespace(**config), encoder(config), stream(config["seed"], "training")
@@ -142,8 +149,9 @@ def train(run, report=lambda run: None):
     update, state_W, state_V = {"gd": gd, "adam": adam}[c.optimizer], None, None
     W_star, V_star = sts.ground_truth(c.d, c.pe_dim, c.T if c.pe == "onehot" else None)
     W, V = run["W"], run["V"]
+    moments = {i * c.steps // EVALUATIONS for i in range(EVALUATIONS + 1)}
     for t in range(c.steps + 1):
-        if t % math.ceil(c.steps / EVALUATIONS) == 0 or t == c.steps:
+        if t in moments:
             error_T_test, error_q_test = evaluate(W, V, config)
             if not np.isfinite(error_T_test + error_q_test).all():
                 raise FloatingPointError(f"the error is not finite after {t} steps")
@@ -169,9 +177,10 @@ def train(run, report=lambda run: None):
 
 def save(run, path):
     """Write a run to path, by way of a temporary file: an old file is replaced whole, or kept."""
-    with open(f"{path}.tmp", "wb") as file:
+    temporary = f"{path}.{os.getpid()}.tmp"
+    with open(temporary, "wb") as file:
         np.savez(file, **run)
-    os.replace(f"{path}.tmp", path)
+    os.replace(temporary, path)
 
 
 def load(path):
@@ -212,46 +221,68 @@ def command_line():
         description="Train one-layer attention to output the mean of the q tokens that y selects.")
     parser.error = lambda message: parser.exit(2, f"train.py: error: {message}\n")
 
-    def add(flag, help, **options):
-        parser.add_argument(flag, help=help + " (default: %(default)s)" * ("(default" not in help),
-                            **options)
+    def add(flag, text, default=None, **options):
+        shown = "" if default is None else f" (default: {default})"
+        parser.add_argument(flag, default=default, help=text + shown, **options)
 
     add("--pe", "positional encoding: one-hot, random but fixed, or drawn afresh at each step",
-        choices=["onehot", "fixed", "stochastic"], default="stochastic")
+        "stochastic", choices=["onehot", "fixed", "stochastic"])
     add("--pe-family", "law of fixed and stochastic encodings: random signs, or signed coordinate "
         "vectors (default: rademacher)", choices=["rademacher", "orthonormal"])
     add("--pe-dim", "dimension of an encoding (default: 170 for rademacher, or 32 with --quick; else "
         "2 T, which is the longest test length)", type=whole(1), metavar="d_e")
-    add("--draws", "stochastic encodings averaged in a training step", type=whole(1), default=1,
-        metavar="K")
-    add("--T", "sequence length", type=whole(1), default=200, metavar="T")
-    add("--d", "token dimension", type=whole(1), default=5, metavar="d")
-    add("--q", "number of selected tokens", type=whole(1), default=3, metavar="q")
-    add("--batch", "fresh sequences in a step", type=whole(1), default=256, metavar="n")
-    add("--steps", "training steps", type=whole(1), default=10000, metavar="STEPS")
+    add("--draws", "stochastic encodings averaged in a training step", 1, type=whole(1), metavar="K")
+    add("--T", "sequence length", 200, type=whole(1), metavar="T")
+    add("--d", "token dimension", 5, type=whole(1), metavar="d")
+    add("--q", "number of selected tokens", 3, type=whole(1), metavar="q")
+    add("--batch", "fresh sequences in a step", 256, type=whole(1), metavar="n")
+    add("--steps", "training steps", 10000, type=whole(1), metavar="STEPS")
     add("--lr", "learning rate (default: 2 for gd, 0.01 for adam)", type=positive, metavar="LR")
-    add("--optimizer", "gradient descent or Adam", choices=["gd", "adam"], default="gd")
-    add("--init", f"initial weights: zero, or normal with standard deviation {INIT_STD}",
-        choices=["zero", "random"], default="zero")
-    add("--attend-to-query", "the full model, with keys [Z, z_query] (default: keys Z)",
-        action="store_true")
-    add("--dtype", "arithmetic", choices=["float32", "float64"], default="float32")
-    add("--seed", "of all the run's randomness", type=whole(0), default=0, metavar="SEED")
+    add("--optimizer", "gradient descent or Adam", "gd", choices=["gd", "adam"])
+    add("--init", f"initial weights: zero, or normal with standard deviation {INIT_STD}", "zero",
+        choices=["zero", "random"])
+    parser.add_argument("--attend-to-query", action="store_true",
+                        help="the full model, with keys [Z, z_query] (default: keys Z)")
+    add("--dtype", "arithmetic", "float32", choices=["float32", "float64"])
+    add("--seed", "of all the run's randomness", 0, type=whole(0), metavar="SEED")
     add("--out", "file for the run (default: in the folder runs beside train.py, named after the "
-        "flags that differ from their defaults)", metavar="RUN.npz")
-    add("--quick", "classroom version, a few seconds (default: off). It changes these defaults: "
-        + ", ".join(f"--{flag.replace('_', '-')} {value}" for flag, value in QUICK.items()),
-        action="store_true")
+        "settings that differ from the default ones)", metavar="RUN.npz")
+    quick = ", ".join(f"--{flag} {value}" for flag, value in QUICK.items())
+    parser.add_argument("--quick", action="store_true",
+                        help=f"classroom version, a few seconds (default: off): {quick}")
     return parser
 
 
+def configuration(args):
+    """The settings of a run: the parsed flags, with those filled in that depend on others."""
+    family = None if args.pe == "onehot" else args.pe_family or "rademacher"
+    longest = evaluation_sizes(args.T, args.q)[0][-1]
+    pe_dim = args.pe_dim or (longest if family != "rademacher" else 32 if args.quick else 170)
+    lr = args.lr or {"gd": 2.0, "adam": 0.01}[args.optimizer]
+    config = vars(args) | dict(format=FORMAT, pe_family=family, pe_dim=pe_dim, lr=lr)
+    return {key: value for key, value in config.items() if key not in ("quick", "out")}
+
+
+def memory(config):
+    """Bytes that a run takes, roughly: weights, and the arrays of a step or of an evaluation."""
+    c = SimpleNamespace(**config)
+    width, longest = c.d + c.pe_dim, evaluation_sizes(c.T, c.q)[0][-1]
+
+    def arrays(n, T, K):
+        return 2 * (n * T * c.d + K * T * c.pe_dim) + 6 * K * n * T + 4 * K * n * width
+
+    weights = (8 if c.optimizer == "adam" else 5) * width * (width + c.d)
+    numbers = weights + max(arrays(c.batch, c.T, c.draws), arrays(EVAL_SEQUENCES, longest, EVAL_DRAWS))
+    return numbers * np.dtype(c.dtype).itemsize
+
+
 def parse(argv):
-    """Command line -> config (a dict), path of the run file.  Bad flags: a line on stderr, exit 2."""
+    """Command line -> config (a dict), file for the run.  Bad flags: a line on stderr, exit 2."""
     parser = command_line()
-    if parser.parse_args(argv).quick:
-        parser.set_defaults(**QUICK)
-    args, defaults = parser.parse_args(argv), vars(parser.parse_args([]))
-    T_max = evaluation_sizes(args.T, args.q)[0][-1]
+    args = parser.parse_args(argv)
+    if args.quick:
+        parser.set_defaults(quick=True, **QUICK)
+        args = parser.parse_args(argv)
     if args.q > args.T:
         parser.error(f"argument --q: {args.q} is more than --T {args.T}; allowed: 1 to {args.T}")
     if args.pe == "onehot" and args.pe_family:
@@ -260,34 +291,41 @@ def parse(argv):
     if args.pe != "stochastic" and args.draws > 1:
         parser.error(f"argument --draws: {args.draws} has no meaning with --pe {args.pe}, which is "
                      "one draw; allowed with --pe stochastic")
-    family = None if args.pe == "onehot" else args.pe_family or "rademacher"
-    pe_dim = args.pe_dim or (T_max if family != "rademacher" else 32 if args.quick else 170)
-    if family != "rademacher" and pe_dim < T_max:
-        parser.error(f"argument --pe-dim: {pe_dim} is too small for {family or 'one-hot'} "
-                     f"encodings; allowed: at least {T_max}, the longest test length (2 T)")
-    lr = args.lr or {"gd": 2.0, "adam": 0.01}[args.optimizer]
-    changed = [f"{flag.replace('_', '-')}={value}" for flag, value in vars(args).items()
-               if value != defaults[flag] and flag not in ("pe", "quick", "out")]
-    out = args.out
-    if out is None:
-        out = RUNS / ("-".join([args.pe] + ["quick"] * args.quick + changed) + ".npz")
-    config = vars(args) | dict(format=FORMAT, pe_family=family, pe_dim=pe_dim, lr=lr)
-    del config["out"], config["quick"]
-    return config, Path(out)
+    config, longest = configuration(args), evaluation_sizes(args.T, args.q)[0][-1]
+    if config["pe_family"] != "rademacher" and config["pe_dim"] < longest:
+        parser.error(f"argument --pe-dim: {args.pe_dim} is too small for "
+                     f"{config['pe_family'] or 'one-hot'} encodings; allowed: at least {longest}, "
+                     "the longest test length (2 T)")
+    need, have = memory(config) / 1e9, MACHINE_MEMORY / 1e9
+    if need > have:
+        sizes = "T", "d", "pe_dim", "batch", "draws"
+        given = " ".join(f"--{size.replace('_', '-')} {config[size]}" for size in sizes)
+        parser.error(f"arguments {given}: too large, about {need:.3g} GB of memory; "
+                     f"allowed: {have:.3g} GB, which this machine has")
+    name, plain = [args.pe], configuration(parser.parse_args([]))
+    name += ["quick"] if args.quick else []
+    name += [key.replace("_", "-") + ("" if value is True else f"={value}")
+             for key, value in config.items() if value != plain[key] and key != "pe"]
+    return config, args.out if args.out is not None else RUNS / ("-".join(name) + ".npz")
 
 
 def check_out(out, config):
-    """Make sure, before training, that the run can be saved to out and overwrites no other run.
+    """The path to which a run can be saved, which overwrites no other run; called before training.
 
-    Raises ValueError or OSError if not.
+    Raises ValueError or OSError if there is none.
     """
-    if out.parent == RUNS:
+    if not str(out).endswith(".npz"):
+        raise ValueError("its name does not end in .npz")
+    path = Path(out).resolve()
+    if path.parent == RUNS:
         RUNS.mkdir(exist_ok=True)
-    if out.exists() and json.loads(load(out)["config"]) != config:
-        raise ValueError(f"{out} holds a run with other flags")
-    with open(f"{out}.tmp", "wb"):
+    if path.exists() and json.loads(load(path)["config"]) != config:
+        raise ValueError("it holds a run with other settings")
+    temporary = f"{path}.{os.getpid()}.tmp"
+    with open(temporary, "wb"):
         pass
-    os.remove(f"{out}.tmp")
+    os.remove(temporary)
+    return path
 
 
 def describe(config):
@@ -302,10 +340,14 @@ def describe(config):
 
 
 def progress(config):
-    """A report for train: a table, row after row; on a terminal each row overwrites the last."""
+    """A report for train: rows of a table, on a terminal each over the last.
+
+    Its loss is the mean since the last row; cos W and cos V are the cosine similarities to W*, V*.
+    """
     begin, end = time.time(), "\r" if sys.stdout.isatty() else "\n"
-    T, T_max = config["T"], evaluation_sizes(config["T"], config["q"])[0][-1]
-    print(f"   step      loss  {f'error T={T}':>12}  {f'T={T_max}':>7}   cos W   cos V  steps/s    left")
+    T, longest = config["T"], evaluation_sizes(config["T"], config["q"])[0][-1]
+    print(f"   step      loss  {f'error T={T}':>12}  {f'T={longest}':>7}   cos W   cos V  steps/s"
+          "    left")
 
     def report(run):
         t, error = run["eval_step"][-1], run["error_T_test"][-1]
@@ -322,14 +364,14 @@ def progress(config):
 
 
 def summary(run):
-    """The end of a finished run, as a table: each error beside that of the zero predictor, d/(2q)."""
+    """The end of a finished run as a table, with d/(2q), the expected loss of the zero predictor."""
     c, last = SimpleNamespace(**json.loads(run["config"])), run["eval_step"][-2]
     rows = [(f"training loss, last {c.steps - last} steps", np.mean(run["loss"][last:]), c.q)]
-    rows += [(f"error at T_test = {T}" + " (as in training)" * (T == c.T), error, c.q)
+    rows += [(f"error at T_test = {T}{' (as in training)' if T == c.T else ''}", error, c.q)
              for T, error in zip(run["T_test"], run["error_T_test"][-1])]
     rows += [(f"error at q_test = {q}", error, q)
              for q, error in zip(run["q_test"], run["error_q_test"][-1])]
-    lines = [f"{'':40}  {'loss':>7}   d/(2q), the zero predictor's loss"]
+    lines = [f"{'':40}          d/(2q), the zero predictor's"]
     for name, value, q in rows:
         zero = c.d / (2 * q)
         lines.append(f"{name:40}  {value:7.4f}  {zero:7.4f}  ({value / zero:.1%})")
@@ -340,34 +382,45 @@ def summary(run):
 
 def main():
     """Do what the command line says; returns the exit status."""
-    config, out = parse(sys.argv[1:])
-    shown, begin = os.path.relpath(out), time.time()
+    config, given = parse(sys.argv[1:])
 
     def fail(message):
         print(f"train.py: error: {message}", file=sys.stderr)
 
     try:
-        check_out(out, config)
+        out = check_out(given, config)
     except (OSError, ValueError) as problem:
-        fail(f"argument --out: {problem}; allowed: a new file in a folder that can be written, "
-             "or a file that holds a run with these same flags")
+        reason = getattr(problem, "strerror", None) or problem
+        fail(f"argument --out: {str(given)!r} cannot be used: {reason}; allowed: an .npz file in a "
+             "folder that can be written, a new one or one of a run with these same settings")
         return 2
-    print(describe(config))
-    run, status, ending = start(config), 0, ""
+    begin, shown, status = time.time(), os.path.relpath(out), 0
+    run = start(config)
     try:
+        print(describe(config))
         train(run, progress(config))
         print("\n" + summary(run))
     except FloatingPointError as problem:
         print()
-        fail(f"{problem}: the run has diverged. Try a lower --lr than {config['lr']:g}. "
-             f"The last good weights are in {shown}")
+        fail(f"{problem}: the run has diverged. Try a lower --lr than {config['lr']:g}")
         status = 1
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, BrokenPipeError) as problem:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)    # until the run is saved
+        if isinstance(problem, BrokenPipeError):        # as in: python train.py | head
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         print()
-        fail(f"interrupted after {len(run['step'])} of {config['steps']} steps")
+        fail("interrupted")
         status = 130
-    save(run, out)
-    print(f"\n{len(run['step'])} steps in {time.time() - begin:.0f} s. The run is saved in {shown}")
+    done = len(run["step"])
+    if status and (done == 0 or out.exists() and len(load(out)["step"]) >= done):
+        print(f"\n{done} of {config['steps']} steps, nothing is written to {shown}")
+        return status
+    try:
+        save(run, out)
+    except OSError as problem:
+        fail(f"{shown} cannot be written, {problem.strerror}: the run is lost")
+        return 1
+    print(f"\n{done} of {config['steps']} steps in {time.time() - begin:.0f} s, saved in {shown}")
     return status
 
 
