@@ -1,4 +1,4 @@
-"""Tests of sts.py and train.py:  python -m pytest
+"""Tests:  python -m pytest
 
 Each test states a fact about the task, the model or the program.  Statistical ones have a fixed seed,
 and allow 5 standard errors or more.
@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import plots
 import sts
 import train
 
@@ -420,7 +421,7 @@ def test_errors_belong_to_their_lengths_and_subset_sizes():
     for error, T, q in ([(e, T, 3) for e, T in zip(errors[0], lengths)]
                         + [(e, 40, q) for e, q in zip(errors[1], subset_sizes)]):
         expected = 25 * (1 / q - 1 / T)
-        assert abs(error / expected - 1) < 5 * math.sqrt(2 / 50 / train.EVAL_SEQUENCES)
+        assert abs(error / expected - 1) < 5 * math.sqrt(2 / 50 / config["eval_sequences"])
 
 
 def test_attend_to_query_reaches_training_and_evaluation():
@@ -464,10 +465,9 @@ def test_the_default_is_the_paper_setting_and_what_the_readme_says():
     assert config == dict(
         pe="stochastic", pe_family="rademacher", pe_dim=170, draws=1, T=200, d=5, q=3, batch=256,
         steps=10000, lr=2, optimizer="gd", init="zero", attend_to_query=False, dtype="float32", seed=0,
-        format=train.FORMAT)
+        format=train.FORMAT, evaluations=20, eval_sequences=128, eval_draws=16)
     assert out == HERE / "runs" / "stochastic.npz"
     assert train.evaluation_sizes(200, 3) == ([200, 250, 300, 350, 400], [2, 4, 5, 8])
-    assert (train.EVAL_SEQUENCES, train.EVAL_DRAWS, train.INIT_STD) == (128, 16, 0.02)
     assert train.parse(["--optimizer", "adam"])[0]["lr"] == 0.01
     assert train.parse(["--pe", "onehot"])[0]["pe_dim"] == 400
 
@@ -693,3 +693,157 @@ def test_a_closed_pipe_ends_the_run_without_a_traceback(tmp_path):
     err = reader.stderr.read()
     reader.stderr.close()
     assert reader.wait() == 130 and err == "train.py: error: interrupted\n"
+
+
+# Figures
+
+def test_plots_quick_from_nothing_then_from_the_cache(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(plots, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(sys, "argv", ["plots.py", "--quick", "--out", str(tmp_path / "figures")])
+    assert plots.main() == 0
+    first = capsys.readouterr().out
+    names = [f"figure_{i}.png" for i in range(1, 6)] + ["movie.gif"]
+    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == sorted([*names, "claims.txt"])
+    assert (tmp_path / "figures" / "claims.txt").read_text() in first
+    for name in names:
+        content = (tmp_path / "figures" / name).read_bytes()
+        assert content.startswith(b"\x89PNG" if name.endswith("png") else b"GIF89a") and len(content) > 20_000
+    rows = [line for line in first.splitlines() if line.endswith(("yes", "NO"))]
+    assert "21 of 21 runs" in first and {row[0] for row in rows} == set("12345")
+    for claim in "1/L is linear", "L falls under 2 %", "stochastic still falls", "PE-PE block of W: at least 95 %":
+        assert any(claim in row and row.endswith("yes") for row in rows), claim
+
+    runs = sorted((tmp_path / "cache").iterdir())
+    damaged = runs[3]
+    damaged.write_bytes(damaged.read_bytes()[:1000])
+    monkeypatch.setattr(sys, "argv", ["plots.py", "1", "2", "3", "4", "5", "--quick", "--format", "svg",
+                                      "--out", str(tmp_path / "svg")])
+    assert plots.main() == 0
+    again = capsys.readouterr().out
+    assert f"{damaged.name} is damaged: it is trained again" in again and "1 of 1 runs" in again
+    assert [line for line in again.splitlines() if line.endswith(("yes", "NO"))] == rows
+    assert (tmp_path / "svg" / "figure_4.svg").read_text().startswith("<?xml")
+    assert sorted((tmp_path / "cache").iterdir()) == runs
+
+
+def test_the_cache_key_changes_with_each_setting():
+    config = plots.configurations("stochastic")[0]
+    names = {plots.cache_file(config)}
+    for key, value in config.items():
+        names.add(plots.cache_file(config | {key: f"{value} changed"}))
+    assert len(names) == len(config) + 1
+    assert {"format", "seed", "lr", "eval_draws", "evaluations", "dtype"} <= set(config)
+    assert plots.cache_file(dict(reversed(config.items()))) in names
+
+
+def test_a_run_is_taken_from_the_cache_only_if_it_is_whole(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(plots, "CACHE", tmp_path)
+    config = train.parse([*TINY, "--steps", "4"])[0]
+    assert plots.cached(config) is None and capsys.readouterr().out == ""
+    path = plots.cache_file(config)
+    plots.train_and_save(config, path)
+    assert len(plots.cached(config)["loss"]) == 4
+    other = train.start(config | {"seed": 1})
+    train.train(other)
+    partial = train.load(path)
+    partial["loss"] = partial["loss"][:3]
+    for run in other, partial, {"a": np.zeros(3)}:
+        train.save(run, path)
+        assert plots.cached(config) is None and "is damaged" in capsys.readouterr().out
+    path.write_text("nothing")
+    assert plots.cached(config) is None and "is damaged" in capsys.readouterr().out
+
+
+def test_compared_arms_differ_in_pe_alone():
+    for pair in ("stochastic", "fixed"), ("stochastic, signs", "fixed, signs"), ("stochastic, Adam", "fixed, Adam"):
+        for quick in False, True:
+            for one, two in zip(*(plots.configurations(arm, quick) for arm in pair)):
+                assert {key for key in one if one[key] != two[key]} == {"pe"}
+    assert [config["seed"] for config in plots.configurations("stochastic")] == [0, 1, 2]
+
+
+def made_up(loss, error_T=(0.01, 0.01), error_q=((1, 1), (0.1, 0.2)), cos=0.999, seed=0):
+    """A run of 2000 steps, lr 1 and d_e = 40 with the given losses, last errors, and cosines."""
+    config = train.parse(["--quick", "--pe-family", "orthonormal", "--lr", "1", "--seed", str(seed)])[0]
+    t = np.arange(2000)
+    eval_step = np.arange(0, 2001, 100)
+    return dict(config=json.dumps(config), step=t, loss=loss(t), eval_step=eval_step, T_test=[20, 40],
+                error_T_test=np.array([[a(eval_step) if callable(a) else np.full(21, a) for a in error_T]])[0].T,
+                q_test=[3, 5], error_q_test=np.array(error_q), cos_W=[0, cos], cos_V=[0, cos])
+
+
+def held(rows):
+    """The claims as {text: holds}."""
+    return {text: bool(holds) for text, _, holds in rows}
+
+
+def test_claims_of_figure_1_on_made_up_runs():
+    good = made_up(lambda t: 1 / (10 + 0.1 * t))            # slope 4 lr / d_e = 0.1
+    rows = plots.claims_1({"stochastic": [good]})
+    assert all(held(rows).values()) and len(rows) == 5
+    assert rows[0][1].startswith("1.0000") and rows[1][1].startswith("1.000")
+    bad = made_up(lambda t: np.where(t < 1900, 1 / (1 + 0.01 * t), 1.0), cos=0.98)
+    assert not any(held(plots.claims_1({"stochastic": [good, bad]})).values())
+
+
+def test_claims_of_figure_2_on_made_up_runs():
+    def loss(t):
+        return 1.0 + t
+
+    falling = made_up(loss, (0.1, lambda t: np.exp(-t / 1000)))
+    level = made_up(loss, (0.1, lambda t: np.full(len(t), 0.4)))
+    rows = plots.claims_2({"stochastic": [falling], "fixed": [level]})
+    assert rows[0][:2] == ("T_test = 40: fixed ends at least 2 times higher", "3.0 (3.0 to 3.0)")
+    assert rows[1][1].startswith("x0.55") and rows[2][1].startswith("x1.00")     # exp(-0.6)
+    assert all(held(rows).values())
+    assert not any(held(plots.claims_2({"stochastic": [falling, level], "fixed": [level, falling]})).values())
+
+
+def test_claims_of_figure_3_on_made_up_runs():
+    config = train.parse(["--quick", "--init", "random"])[0]
+    W, V = sts.ground_truth(3, 32)
+    rows = plots.claims_3({"full model": [dict(config=json.dumps(config), W=3 * W, V=V)]})
+    assert all(held(rows).values()) and rows[0][1] == "100.0% (100.0% to 100.0%)"
+    ones = dict(config=json.dumps(config), W=np.ones((35, 35)), V=np.ones((3, 35)))
+    rows = held(plots.claims_3({"full model": [ones]}))
+    assert [holds for text, holds in rows.items() if "at the end" in text] == [False] * 4
+    share, cosine = plots.blocks(np.ones((4, 4)), np.ones((1, 4)), 1)[:2]
+    assert share == 9 / 16 and math.isclose(cosine, 1 / math.sqrt(3))
+
+
+def test_claims_of_figures_4_and_5_on_made_up_runs():
+    def loss(t):
+        return 1.0 + t
+
+    low = made_up(loss, (0.1, 0.04), ((1, 1), (0.1, 0.1)))
+    high = made_up(loss, (0.1, lambda t: 0.2 + abs(t - 1000) / 4000), ((1, 1), (0.3, 0.4)))
+    for claims, arms in ((plots.claims_4, ("stochastic, signs", "fixed, signs")),
+                         (plots.claims_5, ("stochastic, Adam", "fixed, Adam"))):
+        assert all(held(claims(dict(zip(arms, ([low], [high]))))).values())
+        swapped = held(claims(dict(zip(arms, ([high], [low])))))
+        assert [text for text, holds in swapped.items() if holds] == [
+            text for text in swapped if "goes down" in text]
+
+
+def test_the_table_is_aligned_and_says_no():
+    lines = plots.table([("1", "a claim", "0.5", True), ("2", "b", "0.25 (0.2 to 0.3)", False)]).splitlines()
+    assert [line[line.index("holds") if i == 0 else -3:].strip() for i, line in enumerate(lines)] == [
+        "holds", "yes", "NO"]
+    assert len({line.index(word) for line, word in zip(lines, ("claim", "a claim", "b "))}) == 1
+
+
+@pytest.mark.parametrize("flags, words", [
+    ("6", "'6' is not one of 1, 2, 3, 4, 5, movie"), ("--jobs 0", "--jobs: '0' is not a whole number"),
+    ("--format bmp", "--format: invalid choice: 'bmp'"), ("--out README.md/figures", "'README.md/figures'")])
+def test_bad_flags_of_plots(flags, words, capsys, monkeypatch):
+    monkeypatch.chdir(HERE)
+    with pytest.raises(SystemExit) as stop:
+        plots.parse(flags.split())
+    err = capsys.readouterr().err
+    assert stop.value.code == 2 and err.count("\n") == 1 and words in err
+
+
+def test_the_readme_shows_the_claims_as_last_printed():
+    """.ci/run makes them anew, and compares."""
+    claims = (HERE / "figures" / "claims.txt").read_text()
+    assert claims.count("\n") > 40 and claims in (HERE / "README.md").read_text()

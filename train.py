@@ -42,9 +42,10 @@ import sts
 
 RUNS = Path(__file__).resolve().parent / "runs"
 FORMAT = 1              # of run files
-EVAL_SEQUENCES = 128    # for each length and each subset size (paper)
-EVAL_DRAWS = 16         # of E, in place of the expectation in Definition 5
-EVALUATIONS = 20        # during a run, besides the one at its start
+EVALUATION = dict(
+    evaluations=20,         # during a run, besides the one at its start
+    eval_sequences=128,     # for each length and each subset size (paper)
+    eval_draws=16)          # of E, in place of the expectation in Definition 5
 INIT_STD = 0.02         # of the weights under --init random
 QUICK = dict(T=20, d=3, q=2, batch=128, steps=3000)
 MACHINE_MEMORY = (os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf")
@@ -85,9 +86,9 @@ def evaluate(W, V, config):
     rng = stream(c.seed, "validation")
 
     def error(T, q):
-        X, y = sts.sample_sts(rng, EVAL_SEQUENCES, T, c.d, q, c.dtype)
-        f, _ = sts.forward(W, V, X, y, encode(T, EVAL_DRAWS, rng), c.attend_to_query)
-        return 0.5 * float(((f - sts.sts_target(X, y)) ** 2).sum()) / EVAL_SEQUENCES
+        X, y = sts.sample_sts(rng, c.eval_sequences, T, c.d, q, c.dtype)
+        f, _ = sts.forward(W, V, X, y, encode(T, c.eval_draws, rng), c.attend_to_query)
+        return 0.5 * float(((f - sts.sts_target(X, y)) ** 2).sum()) / len(X)
 
     lengths, subset_sizes = evaluation_sizes(c.T, c.q)
     return [error(T, c.q) for T in lengths], [error(c.T, q) for q in subset_sizes]
@@ -149,7 +150,7 @@ def train(run, report=lambda run: None):
     update, state_W, state_V = {"gd": gd, "adam": adam}[c.optimizer], None, None
     W_star, V_star = sts.ground_truth(c.d, c.pe_dim, c.T if c.pe == "onehot" else None)
     W, V = run["W"], run["V"]
-    moments = {i * c.steps // EVALUATIONS for i in range(EVALUATIONS + 1)}
+    moments = {i * c.steps // c.evaluations for i in range(c.evaluations + 1)}
     for t in range(c.steps + 1):
         if t in moments:
             error_T_test, error_q_test = evaluate(W, V, config)
@@ -259,7 +260,7 @@ def configuration(args):
     longest = evaluation_sizes(args.T, args.q)[0][-1]
     pe_dim = args.pe_dim or (longest if family != "rademacher" else 32 if args.quick else 170)
     lr = args.lr or {"gd": 2.0, "adam": 0.01}[args.optimizer]
-    config = vars(args) | dict(format=FORMAT, pe_family=family, pe_dim=pe_dim, lr=lr)
+    config = vars(args) | dict(pe_family=family, pe_dim=pe_dim, lr=lr, format=FORMAT, **EVALUATION)
     return {key: value for key, value in config.items() if key not in ("quick", "out")}
 
 
@@ -272,7 +273,7 @@ def memory(config):
         return 2 * (n * T * c.d + K * T * c.pe_dim) + 6 * K * n * T + 4 * K * n * width
 
     weights = (8 if c.optimizer == "adam" else 5) * width * (width + c.d)
-    numbers = weights + max(arrays(c.batch, c.T, c.draws), arrays(EVAL_SEQUENCES, longest, EVAL_DRAWS))
+    numbers = weights + max(arrays(c.batch, c.T, c.draws), arrays(c.eval_sequences, longest, c.eval_draws))
     return numbers * np.dtype(c.dtype).itemsize
 
 

@@ -1,0 +1,503 @@
+"""The paper's Figures 1 to 5 and a movie, and what we measure of the claims in their captions.
+
+    python plots.py                   all figures, into figures/, and the table of claims
+    python plots.py 2 4 --format pdf  two of them, for slides
+    python plots.py --quick           all of them, on a small task
+
+A training run is cached in runs/figures/, under a hash of its whole configuration: what is there is
+not trained again, and a call that was interrupted goes on.  Compared arms have seeds 0, 1 and 2;
+lines are their mean, and bands their range.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+
+if __name__ == "__main__":      # before NumPy loads: the runs are parallel, so their algebra is not
+    for threads in "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS":
+        os.environ[threads] = "1"
+
+import matplotlib
+
+matplotlib.use("Agg")           # draws into files, no display is needed
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.animation import FuncAnimation, PillowWriter
+from matplotlib.colors import SymLogNorm
+
+import sts
+import train
+
+CACHE = train.RUNS / "figures"
+SEEDS = 0, 1, 2
+STOCHASTIC, FIXED, OTHER = "#0072B2", "#D55E00", "#444444"   # told apart by colour-blind readers too
+STYLE = {"font.size": 13, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
+         "grid.alpha": 0.3, "lines.linewidth": 2, "figure.constrained_layout.use": True,
+         "savefig.dpi": 100}
+
+# The runs, by the flags of train.py.  Two arms that are compared differ in --pe and in nothing else.
+# Orthonormal encodings give all selected positions the same logit, and need no average over draws:
+# there both arms are evaluated with one draw.  With random signs, stochastic PE is that of Definition 5.
+ARMS = {
+    "stochastic": "--pe stochastic --pe-family orthonormal --lr 5",
+    "fixed": "--pe fixed --pe-family orthonormal --lr 5",
+    "stochastic, signs": "--pe stochastic --pe-family rademacher --lr 2",
+    "fixed, signs": "--pe fixed --pe-family rademacher --lr 2",
+    "stochastic, Adam": "--pe stochastic --pe-family rademacher --optimizer adam --steps 5000",
+    "fixed, Adam": "--pe fixed --pe-family rademacher --optimizer adam --steps 5000",
+    "full model": "--pe stochastic --attend-to-query --init random --steps 6000",
+}
+
+
+def configurations(arm, quick=False):
+    """The train.py configurations of an arm, one for each seed; quick: on a task of T = 20."""
+    flags = ARMS[arm].split()
+    if quick:       # the smaller d_e and T, the smaller a stable --lr of gradient descent
+        flags += ["--quick", "--steps", "1500"] + (["--lr", "1"] if "--lr" in flags else [])
+    draws = 1 if "orthonormal" in flags else train.EVALUATION["eval_draws"]
+    return [train.parse(flags + ["--seed", str(seed)])[0] | {"evaluations": 40, "eval_draws": draws}
+            for seed in SEEDS]
+
+
+def cache_file(config):
+    """Where the run of a configuration is kept: a name that changes with each of its settings."""
+    text = json.dumps(config, sort_keys=True)
+    return CACHE / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.npz"
+
+
+def cached(config):
+    """The finished run of a configuration from the cache, or None; says so if it is damaged."""
+    path = cache_file(config)
+    if not path.exists():
+        return None
+    try:
+        run = train.load(path)
+        if json.loads(run["config"]) == config and len(run["loss"]) == config["steps"]:
+            return run
+    except (ValueError, KeyError):
+        pass
+    print(f"{os.path.relpath(path)} is damaged: it is trained again")
+    return None
+
+
+def train_and_save(config, path):
+    """Train one run, in a process of its own, and save it; returns its configuration."""
+    run = train.start(config)
+    train.train(run)
+    train.save(run, path)
+    return config
+
+
+def obtain(arms, quick, jobs):
+    """The runs {arm: [run of each seed]}: from the cache, or else trained, several at a time."""
+    wanted = {arm: configurations(arm, quick) for arm in arms}
+    CACHE.mkdir(parents=True, exist_ok=True)
+    missing = [config for configs in wanted.values() for config in configs if not cached(config)]
+    missing.sort(key=cost, reverse=True)
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        try:
+            tasks = [pool.submit(train_and_save, config, cache_file(config)) for config in missing]
+            show_progress(as_completed(tasks), missing)
+        except BaseException:       # Ctrl-C too: what is finished is in the cache
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return {arm: [train.load(cache_file(config)) for config in configs]
+            for arm, configs in wanted.items()}
+
+
+def cost(config):
+    """The cost of a run in any unit, for the order of runs and the time left."""
+    return config["steps"] * config["batch"] * config["T"] * (200 + config["pe_dim"])
+
+
+def show_progress(finished, missing):
+    """Say after each finished run how many there are, and how long the others will take."""
+    begin, total, done = time.time(), sum(cost(config) for config in missing), 0
+    if missing:
+        print(f"{len(missing)} runs to train", flush=True)
+    for count, task in enumerate(finished, 1):
+        done += cost(task.result())
+        left = (time.time() - begin) * (total - done) / done
+        end = "\r" if sys.stdout.isatty() and count < len(missing) else "\n"
+        print(f"{count} of {len(missing)} runs, {left:4.0f} s left ", end=end, flush=True)
+
+
+# What is drawn and measured of a run
+
+
+def settings(run):
+    """The configuration of a run."""
+    return json.loads(run["config"])
+
+
+def smooth_loss(run):
+    """The training loss in 100 stretches: their middle steps, and the mean loss of each."""
+    steps, losses = np.array_split(run["step"], 100), np.array_split(run["loss"], 100)
+    return np.array([np.mean(part) for part in steps]), np.array([np.mean(part) for part in losses])
+
+
+def line_through(x, y):
+    """Least-squares line y = slope x + offset; returns slope, offset, R^2."""
+    slope, offset = np.polyfit(x, y, 1)
+    return slope, offset, 1 - np.var(y - slope * x - offset) / np.var(y)
+
+
+def second_half(x, y):
+    """The points with x in the upper half of its range."""
+    return x[x >= x.max() / 2], y[x >= x.max() / 2]
+
+
+def change_at_the_end(run, errors):
+    """The factor by which an error changes in the last third of a run, from a line through its log."""
+    t = run["eval_step"]
+    late = t >= t[-1] * 2 / 3
+    slope = np.polyfit(t[late], np.log(errors[late]), 1)[0]
+    return np.exp(slope * (t[-1] - t[late][0]))
+
+
+def blocks(W, V, d):
+    """Of W and V: the share of the squared norm in the block of the ground truth, and the cosine of
+    that block to the identity: (share of W, cosine of W, share of V, cosine of V)."""
+    W_block, V_block = W[d:, d:], V[:, :d]
+    return ((W_block ** 2).sum() / (W ** 2).sum(), sts.cosine(W_block, np.eye(len(W) - d)),
+            (V_block ** 2).sum() / (V ** 2).sum(), sts.cosine(V_block, np.eye(d)))
+
+
+def spread(values, form="{:.3f}"):
+    """Mean, least and greatest of the values of the seeds, as text."""
+    mean, least, greatest = (form.format(f(values)) for f in (np.mean, np.min, np.max))
+    return f"{mean} ({least} to {greatest})"
+
+
+def band(axis, x, curves, color, label=None, **style):
+    """A line for the mean of the curves, and a band for their range."""
+    curves = np.array(curves)
+    axis.plot(x, curves.mean(axis=0), color=color, label=label, **style)
+    axis.fill_between(x, curves.min(axis=0), curves.max(axis=0), color=color, alpha=0.25, linewidth=0)
+
+
+def caption(figure, runs, text):
+    """A line under a figure: its text, and the settings of its runs."""
+    c = settings(runs[0])
+    optimizer = f"{'gradient descent' if c['optimizer'] == 'gd' else 'Adam'}, lr {c['lr']:g}"
+    seeds = f"{len(runs)} seeds: mean and range" if len(runs) > 1 else f"seed {c['seed']}"
+    figure.supxlabel(f"{text}  T = {c['T']}, q = {c['q']}, d = {c['d']}, n = {c['batch']}, "
+                     f"d_e = {c['pe_dim']}, {optimizer}, {seeds}.", fontsize=11)
+
+
+# The figures: what each is made of, its drawing, and its claims
+
+
+def figure_1(runs):
+    """Global convergence: loss and 1/L; cosine similarity of W and V to the ground truth."""
+    runs = runs["stochastic"]
+    config = settings(runs[0])
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4))
+    steps = smooth_loss(runs[0])[0]
+    losses = np.array([smooth_loss(run)[1] for run in runs])
+    band(left, steps, losses, STOCHASTIC)
+    left.set(title="global convergence", xlabel="step t", ylabel="training loss L", ylim=(0, None))
+    left.annotate("L", (steps[5], losses[:, 5].mean()), xytext=(0, -18), textcoords="offset points",
+                  color=STOCHASTIC, weight="bold")
+    inverse = left.twinx()
+    inverse.grid(False)
+    inverse.spines["right"].set_visible(True)
+    band(inverse, steps, 1 / losses, OTHER)
+    slope = 4 * config["lr"] / config["pe_dim"]
+    late_steps, late = second_half(steps, (1 / losses).mean(axis=0))
+    inverse.plot(late_steps, late[-1] + slope * (late_steps - late_steps[-1]), "k:")
+    inverse.annotate("1/L", (steps[85], late[-15]), xytext=(-8, 4), textcoords="offset points",
+                     color=OTHER, weight="bold", ha="right")
+    left.text(0.03, 0.08, "dotted: 1/L with slope\n4 lr / $d_e$ (derived)", transform=left.transAxes,
+              color=OTHER, fontsize=12)
+    inverse.set(ylabel="1/L", ylim=(0, None))
+    for key, line, name in ("cos_W", "-", "cos(W, W*)"), ("cos_V", "--", "cos(V, V*)"):
+        band(right, runs[0]["eval_step"], [run[key] for run in runs], STOCHASTIC, name, linestyle=line)
+    right.set(title="direction of the weights", xlabel="step t", ylabel="cosine similarity",
+              ylim=(0, 1.03))
+    right.legend(loc="lower right", frameon=False)
+    caption(figure, runs, "Stochastic PE, orthonormal.")
+    return figure
+
+
+def claims_1(runs):
+    """1/L is linear in t, L becomes small, and both cosines tend to 1."""
+    runs = runs["stochastic"]
+    c = settings(runs[0])
+    lines = [line_through(*second_half(t, 1 / L)) for t, L in map(smooth_loss, runs)]
+    squares, ratios = zip(*[(R2, slope * c["pe_dim"] / (4 * c["lr"])) for slope, _, R2 in lines])
+    final = [smooth_loss(run)[1][-1] / (c["d"] / (2 * c["q"])) for run in runs]
+    rows = [("1/L is linear in t in the second half: R^2 at least 0.99", spread(squares, "{:.4f}"),
+             min(squares) >= 0.99),
+            ("its slope is 4 lr / d_e (derived): ratio 0.8 to 1.2", spread(ratios),
+             0.8 <= min(ratios) and max(ratios) <= 1.2),
+            ("L falls under 2 % of d/(2q)", spread(final, "{:.2%}"), max(final) < 0.02)]
+    for key, name in ("cos_W", "W to W*"), ("cos_V", "V to V*"):
+        cosines = [run[key][-1] for run in runs]
+        rows.append((f"cosine of {name} ends above 0.99", spread(cosines, "{:.4f}"), min(cosines) > 0.99))
+    return rows
+
+
+def figure_2(runs):
+    """Length generalization: error at longer test sequences during training."""
+    return error_curves(runs["stochastic"], runs["fixed"], ["T_test"],
+                        "Orthonormal PE, redrawn at every step or fixed.")
+
+
+def claims_2(runs):
+    """Stochastic PE ends lower at every length, and is still falling when fixed PE has levelled off."""
+    stochastic, fixed = runs["stochastic"], runs["fixed"]
+    T_test, rows = stochastic[0]["T_test"], []
+    for i, T in enumerate(T_test[1:], 1):
+        factors = [f["error_T_test"][-1, i] / s["error_T_test"][-1, i]
+                   for s, f in zip(stochastic, fixed)]
+        rows.append((f"T_test = {T}: fixed ends at least 2 times higher", spread(factors, "{:.1f}"),
+                     min(factors) >= 2))
+    falls, levels = ([change_at_the_end(run, errors) for run in arm for errors in run["error_T_test"].T[1:]]
+                     for arm in (stochastic, fixed))
+    rows.append(("every T_test: stochastic still falls, by 10 % or more in the last third",
+                 spread(falls, "x{:.2f}"), max(falls) <= 0.9))
+    rows.append(("every T_test: fixed has levelled off, less than 10 % lower in the last third",
+                 spread(levels, "x{:.2f}"), min(levels) > 0.9))
+    return rows
+
+
+def error_curves(stochastic, fixed, tests, text):
+    """A row of panels for each of tests ("T_test", "q_test"), with a curve for each arm."""
+    figure, axes = plt.subplots(len(tests), 4, figsize=(13, 1.2 + 3.1 * len(tests)), sharey="row",
+                                sharex=True, squeeze=False)
+    for row, test in zip(axes, tests):
+        sizes = list(stochastic[0][test])[-4:]
+        for axis, size in zip(row, sizes):
+            column = list(stochastic[0][test]).index(size)
+            for runs, color, name in (fixed, FIXED, "fixed"), (stochastic, STOCHASTIC, "stochastic"):
+                curves = np.array([run[f"error_{test}"][:, column] for run in runs])
+                band(axis, runs[0]["eval_step"], curves, color)
+                if axis is row[-1]:
+                    late = len(curves[0]) * 3 // 4
+                    axis.annotate(name, (runs[0]["eval_step"][late], curves[:, late - 8:].max()),
+                                  xytext=(0, 4), textcoords="offset points", color=color, ha="center",
+                                  weight="bold")
+            axis.set(title=f"{test.replace('_', '$_{') + '}$'} = {size}", yscale="log")
+        row[0].set_ylabel("error L")
+    for axis in axes[-1]:
+        axis.set_xlabel("step t")
+    caption(figure, stochastic, text)
+    return figure
+
+
+def figure_3(runs):
+    """Interpretable training: W and V of the full model, at random initialization and after."""
+    run = runs["full model"][0]
+    d, d_e, steps = (settings(run)[key] for key in ("d", "pe_dim", "steps"))
+    figure, axes = plt.subplots(2, 2, figsize=(9.2, 7.6), height_ratios=[6, 1])
+    for pair, state, when in zip(axes.T, (train.start(settings(run)), run), ("before", "after")):
+        share_W, cosine_W, share_V, cosine_V = blocks(state["W"], state["V"], d)
+        for axis, name, share, cosine, block in ((pair[0], "W", share_W, cosine_W, "PE-PE"),
+                                                 (pair[1], "V", share_V, cosine_V, "token")):
+            image = axis.imshow(state[name], cmap="RdBu_r", norm=SymLogNorm(0.1, vmin=-20, vmax=20),
+                                aspect="auto", interpolation="nearest")
+            axis.set_title(f"{name} {when} training\n{share:.1%} of the squared norm in the {block} block,\n"
+                           f"cosine of it to the identity {cosine:.2f}", fontsize=11)
+            axis.axvline(d - 0.5, color="k", linewidth=1)
+            axis.set_xticks([d + d_e / 2], ["PE coordinates"])
+            axis.grid(False)
+        pair[0].axhline(d - 0.5, color="k", linewidth=1)
+        pair[0].set_yticks([d + d_e / 2], ["PE"])
+        pair[1].set_yticks([])
+    figure.colorbar(image, ax=axes, shrink=0.6, label="entry (linear to 0.1, then logarithmic)",
+                    ticks=[-10, -1, -0.1, 0, 0.1, 1, 10], format="%g")
+    caption(figure, [run], f"Full model, stochastic PE, {steps} steps; lines: the first d = {d} coordinates "
+            "are those of tokens.\n")
+    return figure
+
+
+def claims_3(runs):
+    """After training only the PE-PE block of W and the token block of V are left, near the identity."""
+    runs = runs["full model"]
+    d = settings(runs[0])["d"]
+    start = [blocks(*(train.start(settings(run))[name] for name in "WV"), d) for run in runs]
+    end = [blocks(run["W"], run["V"], d) for run in runs]
+    rows = []
+    for name, i in ("PE-PE block of W", 0), ("token block of V", 2):
+        before, after = ([values[i] for values in state] for state in (start, end))
+        rows.append((f"{name}: at least 95 % of the squared norm at the end", spread(after, "{:.1%}"),
+                     min(after) >= 0.95))
+        rows.append((f"{name}: less at the start", spread(before, "{:.1%}"), max(before) < 0.95))
+        before, after = ([values[i + 1] for values in state] for state in (start, end))
+        rows.append((f"{name}: cosine to the identity above 0.95 at the end", spread(after),
+                     min(after) > 0.95))
+        rows.append((f"{name}: less at the start", spread(before), max(before) <= 0.95))
+    return rows
+
+
+def figure_4(runs):
+    """Out of distribution: longer sequences (top) and other subset sizes (bottom)."""
+    return error_curves(runs["stochastic, signs"], runs["fixed, signs"], ["T_test", "q_test"],
+                        "Random signs, redrawn (Definition 5, 16 draws) or fixed.")
+
+
+def claims_4(runs):
+    """On length stochastic PE goes to 0 and fixed PE stays; on subset sizes both go down."""
+    return claims_out_of_distribution(runs["stochastic, signs"], runs["fixed, signs"])
+
+
+def claims_out_of_distribution(stochastic, fixed):
+    """The claims of Figures 4 and 5 on both kinds of test."""
+    rows = []
+    for i, T in enumerate(stochastic[0]["T_test"][1:], 1):
+        low, high = ([run["error_T_test"][-1, i] for run in arm] for arm in (stochastic, fixed))
+        rows.append((f"T_test = {T}: stochastic ends under 0.05", spread(low), max(low) < 0.05))
+        rows.append((f"T_test = {T}: fixed ends over 0.15", spread(high), min(high) > 0.15))
+    q_test = stochastic[0]["q_test"]
+    for name, arm in ("stochastic", stochastic), ("fixed", fixed):
+        falls = [run["error_q_test"][-1] / run["error_q_test"][0] for run in arm]
+        rows.append((f"every q_test: {name} goes down, end / start", spread(falls, "{:.2f}"),
+                     np.max(falls) < 1))
+    ratios = [f["error_q_test"][-1] / s["error_q_test"][-1] for s, f in zip(stochastic, fixed)]
+    rows.append(("every q_test: stochastic ends lower, fixed / stochastic", spread(ratios, "{:.1f}"),
+                 np.min(ratios) > 1))
+    ends = np.mean([run["error_q_test"][-1] for run in fixed], axis=0)
+    rows.append((f"fixed gets worse as q_test grows: {', '.join(map(str, q_test))}",
+                 ", ".join(f"{end:.3f}" for end in ends), bool((np.diff(ends) > 0).all())))
+    return rows
+
+
+def figure_5(runs):
+    """The same with Adam."""
+    return error_curves(runs["stochastic, Adam"], runs["fixed, Adam"], ["T_test", "q_test"],
+                        "Random signs, redrawn (Definition 5, 16 draws) or fixed.")
+
+
+def claims_5(runs):
+    """As Figure 4; and where the error of fixed PE turns up again."""
+    fixed = runs["fixed, Adam"]
+    rows = claims_out_of_distribution(runs["stochastic, Adam"], fixed)
+    for i, T in enumerate(fixed[0]["T_test"][1:], 1):
+        turns = [run["error_T_test"][-1, i] / run["error_T_test"][:, i].min() for run in fixed]
+        rows.append((f"T_test = {T}: fixed turns up again, end / least at least 1.1",
+                     spread(turns, "{:.2f}"), min(turns) >= 1.1))
+    return rows
+
+
+def movie(path):
+    """W, V and the loss while the small task is learnt, as a GIF."""
+    config = train.parse("--quick --init random --steps 600".split())[0] | {"evaluations": 40}
+    run, frames = train.start(config), []
+    train.train(run, lambda run: frames.append((run["eval_step"][-1], run["W"], run["V"])))
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(9, 3.2), width_ratios=[1, 1, 1.2])
+    images = []
+    for axis, name, value in (left, "W", frames[0][1]), (middle, "V", frames[0][2]):
+        images.append(axis.imshow(value, cmap="RdBu_r", vmin=-3, vmax=3, interpolation="nearest"))
+        axis.axvline(config["d"] - 0.5, color="k", linewidth=1)
+        axis.set(title=name, xticks=[], yticks=[])
+        axis.grid(False)
+    left.axhline(config["d"] - 0.5, color="k", linewidth=1)
+    right.plot(run["step"], run["loss"], color=STOCHASTIC, linewidth=1)
+    marker = right.axvline(0, color="k")
+    right.set(xlabel="step t", ylabel="training loss", yscale="log")
+
+    def draw(frame):
+        t, W, V = frame
+        images[0].set_data(W)
+        images[1].set_data(V)
+        marker.set_xdata([t, t])
+        figure.suptitle(f"step {t}")
+
+    FuncAnimation(figure, draw, frames, cache_frame_data=False).save(path, PillowWriter(fps=10), dpi=70)
+
+
+FIGURES = {     # name: drawing, claims, arms
+    "1": (figure_1, claims_1, ["stochastic"]),
+    "2": (figure_2, claims_2, ["stochastic", "fixed"]),
+    "3": (figure_3, claims_3, ["full model"]),
+    "4": (figure_4, claims_4, ["stochastic, signs", "fixed, signs"]),
+    "5": (figure_5, claims_5, ["stochastic, Adam", "fixed, Adam"]),
+}
+
+
+def table(rows):
+    """Rows (figure, claim, measured, holds) as text."""
+    rows = [(figure, claim, measured, "yes" if holds else "NO") for figure, claim, measured, holds in rows]
+    rows = [("figure", "claim", "measured: mean (least to greatest)", "holds"), *rows]
+    widths = [max(len(row[i]) for row in rows) for i in range(4)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def parse(argv):
+    """Command line -> arguments.  Bad input: one line on standard error, exit status 2."""
+    parser = argparse.ArgumentParser(prog="plots.py", allow_abbrev=False,
+                                     description="Make the paper's figures, and measure their claims.")
+    parser.error = lambda message: parser.exit(2, f"plots.py: error: {message}\n")
+    names = [*FIGURES, "movie"]
+    parser.add_argument("figures", nargs="*", metavar="FIGURE",
+                        help=f"which of {', '.join(names)} (default: all)")
+    parser.add_argument("--quick", action="store_true",
+                        help="a small task, T = 20, in a minute (default: the paper's task)")
+    parser.add_argument("--jobs", type=train.whole(1), default=os.cpu_count(), metavar="N",
+                        help="training runs at a time (default: one for each core, here %(default)s)")
+    parser.add_argument("--out", metavar="FOLDER",
+                        help="where to put the figures (default: the folder figures beside plots.py, or "
+                             "runs/quick with --quick)")
+    parser.add_argument("--format", choices=["png", "pdf", "svg"], default="png",
+                        help="of the figures; the movie is a GIF (default: %(default)s)")
+    args = parser.parse_args(argv)
+    for name in args.figures:
+        if name not in names:
+            parser.error(f"argument FIGURE: {name!r} is not one of {', '.join(names)}")
+    args.figures = [name for name in names if name in args.figures] or names
+    out = train.RUNS / "quick" if args.quick else Path(__file__).resolve().parent / "figures"
+    args.out = out if args.out is None else Path(args.out)
+    try:
+        args.out.mkdir(parents=args.out == out, exist_ok=True)
+        trial = args.out / f".{os.getpid()}.tmp"
+        trial.touch()
+        trial.unlink()
+    except OSError as problem:
+        parser.error(f"argument --out: {str(args.out)!r} cannot be used: {problem.strerror}; allowed: "
+                     "a folder that can be written, or a new one in such a folder")
+    return args
+
+
+def main():
+    """Make the figures that the command line asks for, and print the table of claims."""
+    args, begin, rows = parse(sys.argv[1:]), time.time(), []
+    numbered = [name for name in args.figures if name in FIGURES]
+    try:
+        needed = {arm: None for name in numbered for arm in FIGURES[name][2]}
+        runs = obtain(needed, args.quick, args.jobs)
+        with plt.rc_context(STYLE):
+            for name in args.figures:
+                path = args.out / ("movie.gif" if name == "movie" else f"figure_{name}.{args.format}")
+                if name == "movie":
+                    movie(path)
+                else:
+                    draw, claims, _ = FIGURES[name]
+                    draw(runs).savefig(path)
+                    rows += [(name, *row) for row in claims(runs)]
+                plt.close("all")
+                print(f"{os.path.relpath(path)}", flush=True)
+    except FloatingPointError as problem:
+        print(f"plots.py: error: {problem}: a run has diverged", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nplots.py: error: interrupted; the finished runs are kept, the same command goes on",
+              file=sys.stderr)
+        return 130
+    if rows:
+        print("\n" + table(rows))
+    if numbered == list(FIGURES):
+        (args.out / "claims.txt").write_text(table(rows) + "\n")
+    print(f"\n{len(args.figures)} files in {time.time() - begin:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
