@@ -2,7 +2,7 @@
 
     python plots.py                   all figures, into figures/, and the table of claims
     python plots.py 2 4 --format pdf  two of them, for slides
-    python plots.py --quick           all of them, on a small task
+    python plots.py --quick           all of them, on a small task, into runs/quick/
 
 A training run is cached in runs/figures/, under a hash of its whole configuration: what is there is
 not trained again, and a call that was interrupted goes on.  Compared arms have seeds 0, 1 and 2;
@@ -13,10 +13,12 @@ import argparse
 import hashlib
 import json
 import os
+import signal
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import active_children, get_context
 from pathlib import Path
 
 if __name__ == "__main__":      # before NumPy loads: the runs are parallel, so their algebra is not
@@ -100,12 +102,14 @@ def obtain(arms, quick, jobs):
     CACHE.mkdir(parents=True, exist_ok=True)
     missing = [config for configs in wanted.values() for config in configs if not cached(config)]
     missing.sort(key=cost, reverse=True)
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(jobs, get_context("spawn"), signal.signal,
+                             (signal.SIGINT, signal.SIG_IGN)) as pool:
         try:
             tasks = [pool.submit(train_and_save, config, cache_file(config)) for config in missing]
             show_progress(as_completed(tasks), missing)
-        except BaseException:       # Ctrl-C too: what is finished is in the cache
-            pool.shutdown(wait=False, cancel_futures=True)
+        except BaseException:       # Ctrl-C, for one: what is finished is in the cache
+            for process in active_children():
+                process.terminate()
             raise
     return {arm: [train.load(cache_file(config)) for config in configs]
             for arm, configs in wanted.items()}
@@ -161,12 +165,26 @@ def change_at_the_end(run, errors):
     return np.exp(slope * (t[-1] - t[late][0]))
 
 
-def blocks(W, V, d):
-    """Of W and V: the share of the squared norm in the block of the ground truth, and the cosine of
-    that block to the identity: (share of W, cosine of W, share of V, cosine of V)."""
-    W_block, V_block = W[d:, d:], V[:, :d]
-    return ((W_block ** 2).sum() / (W ** 2).sum(), sts.cosine(W_block, np.eye(len(W) - d)),
-            (V_block ** 2).sum() / (V ** 2).sum(), sts.cosine(V_block, np.eye(d)))
+def smooth(errors):
+    """Errors (m, a) during a run, averaged over 5 evaluations each: (m - 4, a)."""
+    return sum(errors[k:len(errors) - 4 + k] for k in range(5)) / 5
+
+
+def blocks(run):
+    """Of W, then of V: the block of the ground truth, its share of the squared norm, the cosine of the
+    block to the identity, and the norm of all else."""
+    d, measured = settings(run)["d"], []
+    for matrix, block in (run["W"], run["W"][d:, d:]), (run["V"], run["V"][:, :d]):
+        share = (block ** 2).sum() / (matrix ** 2).sum()
+        rest = np.sqrt((matrix ** 2).sum() - (np.diag(block) ** 2).sum())
+        measured.append((share, sts.cosine(block, np.eye(len(block))), rest))
+    return measured
+
+
+def one_draw(runs):
+    """Errors (seeds, sizes) at T_test and q_test of the final weights, with one draw of E each."""
+    errors = [train.evaluate(run["W"], run["V"], settings(run) | {"eval_draws": 1}) for run in runs]
+    return [np.array(test) for test in zip(*errors)]
 
 
 def spread(values, form="{:.3f}"):
@@ -188,10 +206,60 @@ def caption(figure, runs, text):
     optimizer = f"{'gradient descent' if c['optimizer'] == 'gd' else 'Adam'}, lr {c['lr']:g}"
     seeds = f"{len(runs)} seeds: mean and range" if len(runs) > 1 else f"seed {c['seed']}"
     figure.supxlabel(f"{text}  T = {c['T']}, q = {c['q']}, d = {c['d']}, n = {c['batch']}, "
-                     f"d_e = {c['pe_dim']}, {optimizer}, {seeds}.", fontsize=11)
+                     f"$d_e$ = {c['pe_dim']}, {optimizer}, {seeds}.", fontsize=11)
 
 
-# The figures: what each is made of, its drawing, and its claims
+def error_curves(stochastic, fixed, tests, text):
+    """A figure with a row of panels for each of tests ("T_test", "q_test"), a curve for each arm."""
+    figure, axes = plt.subplots(len(tests), 4, figsize=(13, 1.2 + 3.1 * len(tests)), sharey="row",
+                                sharex=True, squeeze=False)
+    for row, test in zip(axes, tests):
+        sizes = list(stochastic[0][test])
+        for axis, size in zip(row, sizes[-4:]):         # without T_test = T
+            for runs, color in (fixed, FIXED), (stochastic, STOCHASTIC):
+                band(axis, runs[0]["eval_step"],
+                     [run[f"error_{test}"][:, sizes.index(size)] for run in runs], color)
+            axis.set(title=f"${test[0]}_{{test}}$ = {size}", yscale="log")
+        row[0].set_ylabel("error")
+        for runs, color, name, up in (fixed, FIXED, "fixed", 1), (stochastic, STOCHASTIC, "stochastic", -1):
+            last = [run[f"error_{test}"][-1, -1] for run in runs]
+            row[-1].annotate(name, (runs[0]["eval_step"][-1], max(last) if up == 1 else min(last)),
+                             xytext=(0, 5 * up), textcoords="offset points", color=color, weight="bold",
+                             ha="right", va="bottom" if up == 1 else "top")
+    for axis in axes[-1]:
+        axis.set_xlabel("step t")
+    caption(figure, stochastic, text)
+    return figure
+
+
+def claims_out_of_distribution(stochastic, fixed):
+    """The claims of Figures 4 and 5, on longer sequences and on other subset sizes."""
+    T_test, q_test, rows = stochastic[0]["T_test"][1:], stochastic[0]["q_test"], []
+    arms = stochastic, fixed
+    s_length, f_length = (np.array([run["error_T_test"][:, 1:] for run in arm]) for arm in arms)
+    s_subset, f_subset = (np.array([run["error_q_test"] for run in arm]) for arm in arms)
+    for i, T in enumerate(T_test):
+        low, high = s_length[:, -1, i], f_length[:, -1, i]
+        rows.append((f"T_test = {T}: stochastic ends under 0.05", spread(low), low.max() < 0.05))
+        rows.append((f"T_test = {T}: fixed ends over 0.15", spread(high), high.min() > 0.15))
+    for name, errors in ("stochastic", s_subset), ("fixed", f_subset):
+        falls = errors[:, -1] / errors[:, 0]
+        rows.append((f"every q_test: {name} goes down, end / start below 1", spread(falls),
+                     falls.max() < 1))
+    ratios = f_subset[:, -1] / s_subset[:, -1]
+    rows.append(("every q_test: stochastic ends lower, fixed / stochastic above 1",
+                 spread(ratios, "{:.2f}"), ratios.min() > 1))
+    rows.append((f"fixed gets worse as q_test grows: {', '.join(map(str, q_test))}",
+                 ", ".join(f"{end:.3f}" for end in f_subset[:, -1].mean(axis=0)),
+                 (np.diff(f_subset[:, -1]) > 0).all()))
+    for name, single, ends in zip(("T_test", "q_test"), one_draw(stochastic), (f_length, f_subset)):
+        ratios = ends[:, -1] / single[:, -ends.shape[-1]:]
+        rows.append((f"every {name}: so too with one draw, fixed / stochastic above 1 (ours)",
+                     spread(ratios, "{:.2f}"), ratios.min() > 1))
+    return rows
+
+
+# The figures: the drawing of each, and the claims of its caption.
 
 
 def figure_1(runs):
@@ -202,21 +270,19 @@ def figure_1(runs):
     steps = smooth_loss(runs[0])[0]
     losses = np.array([smooth_loss(run)[1] for run in runs])
     band(left, steps, losses, STOCHASTIC)
-    left.set(title="global convergence", xlabel="step t", ylabel="training loss L", ylim=(0, None))
-    left.annotate("L", (steps[5], losses[:, 5].mean()), xytext=(0, -18), textcoords="offset points",
-                  color=STOCHASTIC, weight="bold")
+    left.set(title="global convergence", xlabel="step t", ylim=(0, None))
+    left.set_ylabel("training loss L", color=STOCHASTIC)
     inverse = left.twinx()
+    band(inverse, steps, 1 / losses, OTHER)
+    late_steps, late = second_half(steps, (1 / losses).mean(axis=0))
+    predicted = 4 * config["lr"] / config["pe_dim"] * (late_steps - late_steps[-1])
+    inverse.plot(late_steps, late[-1] + predicted, ":", color=OTHER)
+    inverse.set(ylim=(0, None))
+    inverse.set_ylabel("1/L", color=OTHER)
     inverse.grid(False)
     inverse.spines["right"].set_visible(True)
-    band(inverse, steps, 1 / losses, OTHER)
-    slope = 4 * config["lr"] / config["pe_dim"]
-    late_steps, late = second_half(steps, (1 / losses).mean(axis=0))
-    inverse.plot(late_steps, late[-1] + slope * (late_steps - late_steps[-1]), "k:")
-    inverse.annotate("1/L", (steps[85], late[-15]), xytext=(-8, 4), textcoords="offset points",
-                     color=OTHER, weight="bold", ha="right")
-    left.text(0.03, 0.08, "dotted: 1/L with slope\n4 lr / $d_e$ (derived)", transform=left.transAxes,
+    left.text(0.03, 0.08, "dotted: through the end,\nwith slope 4 lr / $d_e$", transform=left.transAxes,
               color=OTHER, fontsize=12)
-    inverse.set(ylabel="1/L", ylim=(0, None))
     for key, line, name in ("cos_W", "-", "cos(W, W*)"), ("cos_V", "--", "cos(V, V*)"):
         band(right, runs[0]["eval_step"], [run[key] for run in runs], STOCHASTIC, name, linestyle=line)
     right.set(title="direction of the weights", xlabel="step t", ylabel="cosine similarity",
@@ -227,20 +293,26 @@ def figure_1(runs):
 
 
 def claims_1(runs):
-    """1/L is linear in t, L becomes small, and both cosines tend to 1."""
+    """1/L is linear in t, L becomes small, and both cosines tend to 1.
+
+    The slope (derived): let W be C I on the PE-PE block, and V = [alpha I, 0] with the best alpha.
+    Gradient descent on the population loss moves C by -(lr / d_e) dL/dC, and L falls like e^(-2 C)
+    for large C.  So dC/dt = 2 lr L / d_e, and d(1/L)/dt = (2 / L) dC/dt = 4 lr / d_e.
+    """
     runs = runs["stochastic"]
     c = settings(runs[0])
     lines = [line_through(*second_half(t, 1 / L)) for t, L in map(smooth_loss, runs)]
-    squares, ratios = zip(*[(R2, slope * c["pe_dim"] / (4 * c["lr"])) for slope, _, R2 in lines])
+    squares = [R2 for _, _, R2 in lines]
+    ratios = [slope / (4 * c["lr"] / c["pe_dim"]) for slope, _, _ in lines]
     final = [smooth_loss(run)[1][-1] / (c["d"] / (2 * c["q"])) for run in runs]
     rows = [("1/L is linear in t in the second half: R^2 at least 0.99", spread(squares, "{:.4f}"),
              min(squares) >= 0.99),
-            ("its slope is 4 lr / d_e (derived): ratio 0.8 to 1.2", spread(ratios),
+            ("its slope over 4 lr / d_e (derived): 0.8 to 1.2", spread(ratios),
              0.8 <= min(ratios) and max(ratios) <= 1.2),
             ("L falls under 2 % of d/(2q)", spread(final, "{:.2%}"), max(final) < 0.02)]
     for key, name in ("cos_W", "W to W*"), ("cos_V", "V to V*"):
-        cosines = [run[key][-1] for run in runs]
-        rows.append((f"cosine of {name} ends above 0.99", spread(cosines, "{:.4f}"), min(cosines) > 0.99))
+        ends = [run[key][-1] for run in runs]
+        rows.append((f"cosine of {name} ends above 0.99", spread(ends, "{:.4f}"), min(ends) > 0.99))
     return rows
 
 
@@ -252,88 +324,71 @@ def figure_2(runs):
 
 def claims_2(runs):
     """Stochastic PE ends lower at every length, and is still falling when fixed PE has levelled off."""
-    stochastic, fixed = runs["stochastic"], runs["fixed"]
-    T_test, rows = stochastic[0]["T_test"], []
-    for i, T in enumerate(T_test[1:], 1):
-        factors = [f["error_T_test"][-1, i] / s["error_T_test"][-1, i]
-                   for s, f in zip(stochastic, fixed)]
-        rows.append((f"T_test = {T}: fixed ends at least 2 times higher", spread(factors, "{:.1f}"),
-                     min(factors) >= 2))
-    falls, levels = ([change_at_the_end(run, errors) for run in arm for errors in run["error_T_test"].T[1:]]
-                     for arm in (stochastic, fixed))
-    rows.append(("every T_test: stochastic still falls, by 10 % or more in the last third",
-                 spread(falls, "x{:.2f}"), max(falls) <= 0.9))
-    rows.append(("every T_test: fixed has levelled off, less than 10 % lower in the last third",
-                 spread(levels, "x{:.2f}"), min(levels) > 0.9))
+    stochastic, fixed = (np.array([run["error_T_test"][-1, 1:] for run in runs[arm]])
+                         for arm in ("stochastic", "fixed"))
+    rows = []
+    for i, T in enumerate(runs["fixed"][0]["T_test"][1:]):
+        factors = fixed[:, i] / stochastic[:, i]
+        ends = f"{fixed[:, i].mean():.3f} / {stochastic[:, i].mean():.3f}"
+        rows.append((f"T_test = {T}: fixed / stochastic ends at 2 or more, here {ends}",
+                     spread(factors, "{:.1f}"), factors.min() >= 2))
+    falls, levels = ([change_at_the_end(run, errors) for run in runs[arm]
+                      for errors in run["error_T_test"].T[1:]] for arm in ("stochastic", "fixed"))
+    rows.append(("every T_test: stochastic still falls, last third at most x0.9", spread(falls, "x{:.2f}"),
+                 max(falls) <= 0.9))
+    rows.append(("every T_test: fixed has levelled off, last third x0.9 to x1.1", spread(levels, "x{:.2f}"),
+                 0.9 <= min(levels) and max(levels) <= 1.1))
     return rows
-
-
-def error_curves(stochastic, fixed, tests, text):
-    """A row of panels for each of tests ("T_test", "q_test"), with a curve for each arm."""
-    figure, axes = plt.subplots(len(tests), 4, figsize=(13, 1.2 + 3.1 * len(tests)), sharey="row",
-                                sharex=True, squeeze=False)
-    for row, test in zip(axes, tests):
-        sizes = list(stochastic[0][test])[-4:]
-        for axis, size in zip(row, sizes):
-            column = list(stochastic[0][test]).index(size)
-            for runs, color, name in (fixed, FIXED, "fixed"), (stochastic, STOCHASTIC, "stochastic"):
-                curves = np.array([run[f"error_{test}"][:, column] for run in runs])
-                band(axis, runs[0]["eval_step"], curves, color)
-                if axis is row[-1]:
-                    late = len(curves[0]) * 3 // 4
-                    axis.annotate(name, (runs[0]["eval_step"][late], curves[:, late - 8:].max()),
-                                  xytext=(0, 4), textcoords="offset points", color=color, ha="center",
-                                  weight="bold")
-            axis.set(title=f"{test.replace('_', '$_{') + '}$'} = {size}", yscale="log")
-        row[0].set_ylabel("error L")
-    for axis in axes[-1]:
-        axis.set_xlabel("step t")
-    caption(figure, stochastic, text)
-    return figure
 
 
 def figure_3(runs):
     """Interpretable training: W and V of the full model, at random initialization and after."""
     run = runs["full model"][0]
     d, d_e, steps = (settings(run)[key] for key in ("d", "pe_dim", "steps"))
-    figure, axes = plt.subplots(2, 2, figsize=(9.2, 7.6), height_ratios=[6, 1])
-    for pair, state, when in zip(axes.T, (train.start(settings(run)), run), ("before", "after")):
-        share_W, cosine_W, share_V, cosine_V = blocks(state["W"], state["V"], d)
-        for axis, name, share, cosine, block in ((pair[0], "W", share_W, cosine_W, "PE-PE"),
-                                                 (pair[1], "V", share_V, cosine_V, "token")):
-            image = axis.imshow(state[name], cmap="RdBu_r", norm=SymLogNorm(0.1, vmin=-20, vmax=20),
+    figure, axes = plt.subplots(2, 2, figsize=(8.6, 7.2), height_ratios=[5, 1])
+    for (top, bottom), state, when in zip(axes.T, (train.start(settings(run)), run), ("before", "after")):
+        for axis, name, block, values, (share, cosine, _) in zip(
+                (top, bottom), "WV", ("PE-PE", "token"), (state["W"], state["V"][:, :6 * d]), blocks(state)):
+            image = axis.imshow(values, cmap="RdBu_r", norm=SymLogNorm(0.1, vmin=-20, vmax=20),
                                 aspect="auto", interpolation="nearest")
-            axis.set_title(f"{name} {when} training\n{share:.1%} of the squared norm in the {block} block,\n"
-                           f"cosine of it to the identity {cosine:.2f}", fontsize=11)
             axis.axvline(d - 0.5, color="k", linewidth=1)
-            axis.set_xticks([d + d_e / 2], ["PE coordinates"])
+            axis.set(xticks=[], yticks=[])
             axis.grid(False)
-        pair[0].axhline(d - 0.5, color="k", linewidth=1)
-        pair[0].set_yticks([d + d_e / 2], ["PE"])
-        pair[1].set_yticks([])
+            axis.set_title(f"{name} {when} training: {share:.1%} of the squared norm\n"
+                           f"in the {block} block, its cosine to $I$ {cosine:.2f}", fontsize=11)
+        top.axhline(d - 0.5, color="k", linewidth=1)
+        top.set_xlabel(f"query: {d} token, then {d_e} PE coordinates", fontsize=12)
+        top.set_ylabel(f"key: {d} token, then {d_e} PE", fontsize=12)
+        bottom.set_xlabel(f"{d} token, then the first {5 * d} PE coordinates", fontsize=12)
     figure.colorbar(image, ax=axes, shrink=0.6, label="entry (linear to 0.1, then logarithmic)",
                     ticks=[-10, -1, -0.1, 0, 0.1, 1, 10], format="%g")
-    caption(figure, [run], f"Full model, stochastic PE, {steps} steps; lines: the first d = {d} coordinates "
-            "are those of tokens.\n")
+    caption(figure, [run], f"Full model, stochastic PE, {steps} steps.\n")
     return figure
 
 
 def claims_3(runs):
     """After training only the PE-PE block of W and the token block of V are left, near the identity."""
     runs = runs["full model"]
-    d = settings(runs[0])["d"]
-    start = [blocks(*(train.start(settings(run))[name] for name in "WV"), d) for run in runs]
-    end = [blocks(run["W"], run["V"], d) for run in runs]
+    start, end = ([blocks(state) for state in states]
+                  for states in ([train.start(settings(run)) for run in runs], runs))
     rows = []
-    for name, i in ("PE-PE block of W", 0), ("token block of V", 2):
-        before, after = ([values[i] for values in state] for state in (start, end))
-        rows.append((f"{name}: at least 95 % of the squared norm at the end", spread(after, "{:.1%}"),
-                     min(after) >= 0.95))
-        rows.append((f"{name}: less at the start", spread(before, "{:.1%}"), max(before) < 0.95))
-        before, after = ([values[i + 1] for values in state] for state in (start, end))
-        rows.append((f"{name}: cosine to the identity above 0.95 at the end", spread(after),
-                     min(after) > 0.95))
-        rows.append((f"{name}: less at the start", spread(before), max(before) <= 0.95))
+    for matrix, name in enumerate(("PE-PE block of W", "token block of V")):
+        (share_0, cosine_0, rest_0), (share, cosine, rest) = (
+            zip(*[measured[matrix] for measured in state]) for state in (start, end))
+        rows.append((f"{name}: share of the squared norm at the end, 95 % or more",
+                     spread(share, "{:.1%}"), min(share) >= 0.95))
+        rows.append((f"{name}: share at the start, under 95 %", spread(share_0, "{:.1%}"),
+                     max(share_0) < 0.95))
+        rows.append((f"{name}: cosine to the identity at the end, above 0.95", spread(cosine),
+                     min(cosine) > 0.95))
+        rows.append((f"{name}: cosine at the start, under 0.95", spread(cosine_0), max(cosine_0) < 0.95))
+        growth = np.array(rest) / rest_0
+        rows.append((f"{name}: norm of all but its diagonal falls, end / start", spread(growth, "{:.2f}"),
+                     growth.max() < 1))
+    c = settings(runs[0])
+    losses = [smooth_loss(run)[1][-1] / (c["d"] / (2 * c["q"])) for run in runs]
+    rows.append(("the full model has learnt the task: L under 2 % of d/(2q) (ours)",
+                 spread(losses, "{:.1%}"), max(losses) < 0.02))
     return rows
 
 
@@ -348,27 +403,6 @@ def claims_4(runs):
     return claims_out_of_distribution(runs["stochastic, signs"], runs["fixed, signs"])
 
 
-def claims_out_of_distribution(stochastic, fixed):
-    """The claims of Figures 4 and 5 on both kinds of test."""
-    rows = []
-    for i, T in enumerate(stochastic[0]["T_test"][1:], 1):
-        low, high = ([run["error_T_test"][-1, i] for run in arm] for arm in (stochastic, fixed))
-        rows.append((f"T_test = {T}: stochastic ends under 0.05", spread(low), max(low) < 0.05))
-        rows.append((f"T_test = {T}: fixed ends over 0.15", spread(high), min(high) > 0.15))
-    q_test = stochastic[0]["q_test"]
-    for name, arm in ("stochastic", stochastic), ("fixed", fixed):
-        falls = [run["error_q_test"][-1] / run["error_q_test"][0] for run in arm]
-        rows.append((f"every q_test: {name} goes down, end / start", spread(falls, "{:.2f}"),
-                     np.max(falls) < 1))
-    ratios = [f["error_q_test"][-1] / s["error_q_test"][-1] for s, f in zip(stochastic, fixed)]
-    rows.append(("every q_test: stochastic ends lower, fixed / stochastic", spread(ratios, "{:.1f}"),
-                 np.min(ratios) > 1))
-    ends = np.mean([run["error_q_test"][-1] for run in fixed], axis=0)
-    rows.append((f"fixed gets worse as q_test grows: {', '.join(map(str, q_test))}",
-                 ", ".join(f"{end:.3f}" for end in ends), bool((np.diff(ends) > 0).all())))
-    return rows
-
-
 def figure_5(runs):
     """The same with Adam."""
     return error_curves(runs["stochastic, Adam"], runs["fixed, Adam"], ["T_test", "q_test"],
@@ -376,29 +410,37 @@ def figure_5(runs):
 
 
 def claims_5(runs):
-    """As Figure 4; and where the error of fixed PE turns up again."""
-    fixed = runs["fixed, Adam"]
-    rows = claims_out_of_distribution(runs["stochastic, Adam"], fixed)
-    for i, T in enumerate(fixed[0]["T_test"][1:], 1):
-        turns = [run["error_T_test"][-1, i] / run["error_T_test"][:, i].min() for run in fixed]
+    """As Figure 4; early stopping, for which stochastic PE is better; where fixed PE turns up again."""
+    stochastic, fixed = runs["stochastic, Adam"], runs["fixed, Adam"]
+    rows = claims_out_of_distribution(stochastic, fixed)
+    s_length, f_length = ([smooth(run["error_T_test"][:, 1:]) for run in arm] for arm in (stochastic, fixed))
+    s_subset, f_subset = ([smooth(run["error_q_test"]) for run in arm] for arm in (stochastic, fixed))
+    for test, s_errors, f_errors in ("T_test", s_length, f_length), ("q_test", s_subset, f_subset):
+        ratios = np.min(f_errors, axis=1) / np.min(s_errors, axis=1)      # (seeds, sizes)
+        rows.append((f"every {test}: stopped at its best, fixed / stochastic above 1",
+                     spread(ratios, "{:.2f}"), ratios.min() > 1))
+    turns = np.array([errors[-1] / errors.min(axis=0) for errors in f_length])
+    for i, T in enumerate(fixed[0]["T_test"][1:]):
         rows.append((f"T_test = {T}: fixed turns up again, end / least at least 1.1",
-                     spread(turns, "{:.2f}"), min(turns) >= 1.1))
+                     spread(turns[:, i], "{:.2f}"), turns[:, i].min() >= 1.1))
     return rows
 
 
 def movie(path):
-    """W, V and the loss while the small task is learnt, as a GIF."""
+    """W, V and the loss while the classroom task is learnt, as a GIF."""
     config = train.parse("--quick --init random --steps 600".split())[0] | {"evaluations": 40}
     run, frames = train.start(config), []
     train.train(run, lambda run: frames.append((run["eval_step"][-1], run["W"], run["V"])))
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(9, 3.2), width_ratios=[1, 1, 1.2])
-    images = []
-    for axis, name, value in (left, "W", frames[0][1]), (middle, "V", frames[0][2]):
-        images.append(axis.imshow(value, cmap="RdBu_r", vmin=-3, vmax=3, interpolation="nearest"))
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(9.6, 3.4), width_ratios=[1.1, 1, 1.1])
+    limit, images = abs(run["W"]).max(), []
+    for axis, name, value in (left, "W", run["W"]), (middle, "V", run["V"]):
+        images.append(axis.imshow(value, cmap="RdBu_r", vmin=-limit, vmax=limit,
+                                  interpolation="nearest"))
         axis.axvline(config["d"] - 0.5, color="k", linewidth=1)
-        axis.set(title=name, xticks=[], yticks=[])
+        axis.set(title=name, xlabel="token | PE", xticks=[], yticks=[])
         axis.grid(False)
     left.axhline(config["d"] - 0.5, color="k", linewidth=1)
+    figure.colorbar(images[0], ax=left, shrink=0.8)
     right.plot(run["step"], run["loss"], color=STOCHASTIC, linewidth=1)
     marker = right.axvline(0, color="k")
     right.set(xlabel="step t", ylabel="training loss", yscale="log")
@@ -408,8 +450,11 @@ def movie(path):
         images[0].set_data(W)
         images[1].set_data(V)
         marker.set_xdata([t, t])
-        figure.suptitle(f"step {t}")
+        figure.suptitle(f"T = {config['T']}, q = {config['q']}: step {t}")
 
+    draw(frames[0])
+    figure.canvas.draw()
+    figure.set_layout_engine("none")        # laid out once, not again for each frame
     FuncAnimation(figure, draw, frames, cache_frame_data=False).save(path, PillowWriter(fps=10), dpi=70)
 
 
@@ -440,7 +485,7 @@ def parse(argv):
     parser.add_argument("figures", nargs="*", metavar="FIGURE",
                         help=f"which of {', '.join(names)} (default: all)")
     parser.add_argument("--quick", action="store_true",
-                        help="a small task, T = 20, in a minute (default: the paper's task)")
+                        help="a small task, T = 20, in half a minute (default: the paper's task)")
     parser.add_argument("--jobs", type=train.whole(1), default=os.cpu_count(), metavar="N",
                         help="training runs at a time (default: one for each core, here %(default)s)")
     parser.add_argument("--out", metavar="FOLDER",
@@ -454,14 +499,16 @@ def parse(argv):
             parser.error(f"argument FIGURE: {name!r} is not one of {', '.join(names)}")
     args.figures = [name for name in names if name in args.figures] or names
     out = train.RUNS / "quick" if args.quick else Path(__file__).resolve().parent / "figures"
-    args.out = out if args.out is None else Path(args.out)
+    given, args.out = args.out, out if args.out is None else Path(args.out)
     try:
+        if given == "":
+            raise FileNotFoundError(2, "no name")
         args.out.mkdir(parents=args.out == out, exist_ok=True)
         trial = args.out / f".{os.getpid()}.tmp"
         trial.touch()
         trial.unlink()
     except OSError as problem:
-        parser.error(f"argument --out: {str(args.out)!r} cannot be used: {problem.strerror}; allowed: "
+        parser.error(f"argument --out: {given!r} cannot be used: {problem.strerror}; allowed: "
                      "a folder that can be written, or a new one in such a folder")
     return args
 
@@ -484,18 +531,21 @@ def main():
                     rows += [(name, *row) for row in claims(runs)]
                 plt.close("all")
                 print(f"{os.path.relpath(path)}", flush=True)
-    except FloatingPointError as problem:
-        print(f"plots.py: error: {problem}: a run has diverged", file=sys.stderr)
+    except BrokenPipeError:         # as in: python plots.py | head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 130
+    except (FloatingPointError, OSError, BrokenProcessPool) as problem:
+        print(f"plots.py: error: {problem}; the finished runs are kept", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\nplots.py: error: interrupted; the finished runs are kept, the same command goes on",
+        print("plots.py: error: interrupted; the finished runs are kept, the same command goes on",
               file=sys.stderr)
         return 130
     if rows:
         print("\n" + table(rows))
     if numbered == list(FIGURES):
         (args.out / "claims.txt").write_text(table(rows) + "\n")
-    print(f"\n{len(args.figures)} files in {time.time() - begin:.0f} s")
+    print(f"\nIn {time.time() - begin:.0f} s")
     return 0
 
 

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tracemalloc
@@ -710,20 +711,39 @@ def test_plots_quick_from_nothing_then_from_the_cache(tmp_path, monkeypatch, cap
         assert content.startswith(b"\x89PNG" if name.endswith("png") else b"GIF89a") and len(content) > 20_000
     rows = [line for line in first.splitlines() if line.endswith(("yes", "NO"))]
     assert "21 of 21 runs" in first and {row[0] for row in rows} == set("12345")
-    for claim in "1/L is linear", "L falls under 2 %", "stochastic still falls", "PE-PE block of W: at least 95 %":
+    for claim in "1/L is linear", "L falls under 2 %", "stochastic still falls", "PE-PE block of W: share":
         assert any(claim in row and row.endswith("yes") for row in rows), claim
 
     runs = sorted((tmp_path / "cache").iterdir())
-    damaged = runs[3]
+    damaged = plots.cache_file(plots.configurations("fixed", quick=True)[1])
     damaged.write_bytes(damaged.read_bytes()[:1000])
-    monkeypatch.setattr(sys, "argv", ["plots.py", "1", "2", "3", "4", "5", "--quick", "--format", "svg",
-                                      "--out", str(tmp_path / "svg")])
+    again = ["plots.py", "2", "--quick", "--format", "svg", "--out", str(tmp_path / "svg")]
+    monkeypatch.setattr(sys, "argv", again)
     assert plots.main() == 0
     again = capsys.readouterr().out
     assert f"{damaged.name} is damaged: it is trained again" in again and "1 of 1 runs" in again
-    assert [line for line in again.splitlines() if line.endswith(("yes", "NO"))] == rows
-    assert (tmp_path / "svg" / "figure_4.svg").read_text().startswith("<?xml")
+    assert ([line.split() for line in again.splitlines() if line.endswith(("yes", "NO"))]
+            == [row.split() for row in rows if row[0] == "2"])
+    assert (tmp_path / "svg" / "figure_2.svg").read_text().startswith("<?xml")
     assert sorted((tmp_path / "cache").iterdir()) == runs
+
+
+def test_an_interrupted_call_stops_at_once_and_the_next_one_goes_on(tmp_path):
+    for name in "sts.py", "train.py", "plots.py":
+        shutil.copy(HERE / name, tmp_path)
+    arguments = [sys.executable, "plots.py", "1", "--quick", "--jobs", "1"]
+    first = subprocess.Popen(arguments, cwd=tmp_path, text=True, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE)
+    while not first.stdout.readline().startswith("1 of 3 runs"):
+        assert first.poll() is None
+    first.send_signal(signal.SIGINT)
+    _, err = first.communicate(timeout=30)
+    assert first.returncode == 130
+    assert err.startswith("plots.py: error: interrupted") and err.count("\n") == 1
+    finished = len(list((tmp_path / "runs" / "figures").glob("*.npz")))
+    assert 1 <= finished < 3
+    status, out, err = command("plots.py", "1", "--quick", cwd=tmp_path)
+    assert status == 0 and f"{3 - finished} runs to train" in out
 
 
 def test_the_cache_key_changes_with_each_setting():
@@ -755,74 +775,101 @@ def test_a_run_is_taken_from_the_cache_only_if_it_is_whole(tmp_path, monkeypatch
 
 
 def test_compared_arms_differ_in_pe_alone():
-    for pair in ("stochastic", "fixed"), ("stochastic, signs", "fixed, signs"), ("stochastic, Adam", "fixed, Adam"):
+    for pair in (plots.FIGURES[figure][2] for figure in "245"):
         for quick in False, True:
             for one, two in zip(*(plots.configurations(arm, quick) for arm in pair)):
                 assert {key for key in one if one[key] != two[key]} == {"pe"}
     assert [config["seed"] for config in plots.configurations("stochastic")] == [0, 1, 2]
 
 
-def made_up(loss, error_T=(0.01, 0.01), error_q=((1, 1), (0.1, 0.2)), cos=0.999, seed=0):
-    """A run of 2000 steps, lr 1 and d_e = 40 with the given losses, last errors, and cosines."""
-    config = train.parse(["--quick", "--pe-family", "orthonormal", "--lr", "1", "--seed", str(seed)])[0]
-    t = np.arange(2000)
-    eval_step = np.arange(0, 2001, 100)
-    return dict(config=json.dumps(config), step=t, loss=loss(t), eval_step=eval_step, T_test=[20, 40],
-                error_T_test=np.array([[a(eval_step) if callable(a) else np.full(21, a) for a in error_T]])[0].T,
-                q_test=[3, 5], error_q_test=np.array(error_q), cos_W=[0, cos], cos_V=[0, cos])
+def made_up(loss=lambda t: 1.0 + t, length=0.01, subset=(0.1, 0.2), cos=0.999):
+    """A run of 2000 steps, lr 1 and d_e = 40: its loss and its error at T_test = 40 as functions of t (or
+    numbers), its last errors at q_test = 3, 5 (the first are 1), and its last cosines."""
+    config = train.parse("--quick --pe-family orthonormal --lr 1".split())[0]
+    t, moments = np.arange(2000), np.arange(0, 2001, 100)
+    errors = np.stack([np.ones(21), length(moments) if callable(length) else np.full(21, length)], axis=1)
+    return dict(config=json.dumps(config), step=t, loss=loss(t), eval_step=moments, T_test=[20, 40],
+                error_T_test=errors, q_test=[3, 5], cos_W=[0, cos], cos_V=[0, cos],
+                error_q_test=np.concatenate([np.ones((10, 2)), np.tile(subset, (11, 1))]))
 
 
 def held(rows):
     """The claims as {text: holds}."""
-    return {text: bool(holds) for text, _, holds in rows}
+    texts = {text: bool(holds) for text, _, holds in rows}
+    assert len(texts) == len(rows)
+    return texts
 
 
 def test_claims_of_figure_1_on_made_up_runs():
     good = made_up(lambda t: 1 / (10 + 0.1 * t))            # slope 4 lr / d_e = 0.1
-    rows = plots.claims_1({"stochastic": [good]})
+    rows = plots.claims_1({"stochastic": [good, good]})
     assert all(held(rows).values()) and len(rows) == 5
     assert rows[0][1].startswith("1.0000") and rows[1][1].startswith("1.000")
+    steep = made_up(lambda t: 1 / (1 + 0.13 * t))
+    assert list(held(plots.claims_1({"stochastic": [good, steep]})).values()) == [1, 0, 1, 1, 1]
     bad = made_up(lambda t: np.where(t < 1900, 1 / (1 + 0.01 * t), 1.0), cos=0.98)
     assert not any(held(plots.claims_1({"stochastic": [good, bad]})).values())
 
 
 def test_claims_of_figure_2_on_made_up_runs():
-    def loss(t):
-        return 1.0 + t
-
-    falling = made_up(loss, (0.1, lambda t: np.exp(-t / 1000)))
-    level = made_up(loss, (0.1, lambda t: np.full(len(t), 0.4)))
-    rows = plots.claims_2({"stochastic": [falling], "fixed": [level]})
-    assert rows[0][:2] == ("T_test = 40: fixed ends at least 2 times higher", "3.0 (3.0 to 3.0)")
+    falling, level = made_up(length=lambda t: np.exp(-t / 1000)), made_up(length=0.4)
+    rising, slow = (made_up(length=lambda t, rate=rate: np.exp(rate * t / 1000)) for rate in (0.3, -0.1))
+    rows = plots.claims_2({"stochastic": [falling, falling], "fixed": [level, level]})
+    assert rows[0] == ("T_test = 40: fixed / stochastic ends at 2 or more, here 0.400 / 0.135",
+                       "3.0 (3.0 to 3.0)", True)
     assert rows[1][1].startswith("x0.55") and rows[2][1].startswith("x1.00")     # exp(-0.6)
     assert all(held(rows).values())
-    assert not any(held(plots.claims_2({"stochastic": [falling, level], "fixed": [level, falling]})).values())
+    for stochastic, fixed, expected in (([falling, level], [level, falling], [0, 0, 0]),
+                                        ([falling, slow], [level, rising], [1, 0, 0]),
+                                        ([falling, falling], [level, rising], [1, 1, 0])):
+        assert list(held(plots.claims_2({"stochastic": stochastic, "fixed": fixed})).values()) == expected
 
 
 def test_claims_of_figure_3_on_made_up_runs():
     config = train.parse(["--quick", "--init", "random"])[0]
     W, V = sts.ground_truth(3, 32)
-    rows = plots.claims_3({"full model": [dict(config=json.dumps(config), W=3 * W, V=V)]})
-    assert all(held(rows).values()) and rows[0][1] == "100.0% (100.0% to 100.0%)"
-    ones = dict(config=json.dumps(config), W=np.ones((35, 35)), V=np.ones((3, 35)))
-    rows = held(plots.claims_3({"full model": [ones]}))
-    assert [holds for text, holds in rows.items() if "at the end" in text] == [False] * 4
-    share, cosine = plots.blocks(np.ones((4, 4)), np.ones((1, 4)), 1)[:2]
-    assert share == 9 / 16 and math.isclose(cosine, 1 / math.sqrt(3))
+    good = made_up(lambda t: 1 / (1 + t)) | dict(config=json.dumps(config), W=3 * W, V=V)
+    rows = plots.claims_3({"full model": [good, good]})
+    assert all(held(rows).values()) and rows[0][1] == "100.0% (100.0% to 100.0%)" and len(rows) == 11
+    bad = made_up() | dict(config=json.dumps(config), W=np.ones((35, 35)), V=np.ones((3, 35)))
+    for text, holds in held(plots.claims_3({"full model": [good, bad]})).items():
+        assert holds == ("at the start" in text), text
+    (share, cosine, rest), _ = plots.blocks(
+        dict(config='{"d": 1}', W=np.ones((4, 4)), V=np.ones((1, 4))))
+    assert share == 9 / 16 and math.isclose(cosine, 1 / math.sqrt(3)) and math.isclose(rest, math.sqrt(13))
 
 
-def test_claims_of_figures_4_and_5_on_made_up_runs():
-    def loss(t):
-        return 1.0 + t
+@pytest.mark.parametrize("figure", "45")
+def test_claims_of_figures_4_and_5_on_made_up_runs(figure, monkeypatch):
+    _, claims, arms = plots.FIGURES[figure]
+    low = made_up(length=0.04, subset=(0.1, 0.1))
+    high = made_up(length=lambda t: 0.2 + abs(t - 1000) / 4000, subset=(0.3, 0.4))
+    worse = made_up(length=0.04, subset=(1.2, 0.05))    # goes up at one q_test, and falls with q_test
+    single = [np.array([[1.0, 0.1], [1.0, 0.1]]), np.array([[0.2, 0.2], [0.2, 0.2]])]
+    monkeypatch.setattr(plots, "one_draw", lambda runs: single)
+    assert all(held(claims(dict(zip(arms, ([low, low], [high, high]))))).values())
+    for stochastic, fixed in ([low, high], [high, low]), ([high, low], [low, high]):
+        rows = held(claims(dict(zip(arms, (stochastic, fixed)))))
+        assert {text for text, holds in rows.items() if holds} == {text for text in rows if "goes down" in text}
+    rows = held(claims(dict(zip(arms, ([low, worse], [high, worse])))))
+    assert not any(holds for text, holds in rows.items() if "goes down" in text or "gets worse" in text)
+    single[0][1, 1] = single[1][1, 1] = 0.5
+    rows = held(claims(dict(zip(arms, ([low, low], [high, high])))))
+    assert {text for text, holds in rows.items() if not holds} == {text for text in rows if "one draw" in text}
 
-    low = made_up(loss, (0.1, 0.04), ((1, 1), (0.1, 0.1)))
-    high = made_up(loss, (0.1, lambda t: 0.2 + abs(t - 1000) / 4000), ((1, 1), (0.3, 0.4)))
-    for claims, arms in ((plots.claims_4, ("stochastic, signs", "fixed, signs")),
-                         (plots.claims_5, ("stochastic, Adam", "fixed, Adam"))):
-        assert all(held(claims(dict(zip(arms, ([low], [high]))))).values())
-        swapped = held(claims(dict(zip(arms, ([high], [low])))))
-        assert [text for text, holds in swapped.items() if holds] == [
-            text for text in swapped if "goes down" in text]
+
+def test_one_draw_evaluates_with_one_draw():
+    config = train.parse([*TINY])[0]
+    W, V = sts.ground_truth(2, 16)
+    lengths, subsets = plots.one_draw([dict(config=json.dumps(config), W=20 * W, V=V)] * 2)
+    assert lengths.shape == (2, 5) and subsets.shape == (2, 4)
+    assert lengths[0].tolist() == train.evaluate(20 * W, V, config | {"eval_draws": 1})[0]
+    assert lengths[0, 0] > 2 * train.evaluate(20 * W, V, config)[0][0]
+
+
+def test_smoothing_averages_five_evaluations():
+    errors = np.arange(14.0).reshape(7, 2)
+    np.testing.assert_allclose(plots.smooth(errors), [errors[k:k + 5].mean(axis=0) for k in range(3)])
 
 
 def test_the_table_is_aligned_and_says_no():
@@ -834,7 +881,8 @@ def test_the_table_is_aligned_and_says_no():
 
 @pytest.mark.parametrize("flags, words", [
     ("6", "'6' is not one of 1, 2, 3, 4, 5, movie"), ("--jobs 0", "--jobs: '0' is not a whole number"),
-    ("--format bmp", "--format: invalid choice: 'bmp'"), ("--out README.md/figures", "'README.md/figures'")])
+    ("--format bmp", "--format: invalid choice: 'bmp'"),
+    ("--out README.md/figures", "'README.md/figures'"), ("--out=", "--out: ''")])
 def test_bad_flags_of_plots(flags, words, capsys, monkeypatch):
     monkeypatch.chdir(HERE)
     with pytest.raises(SystemExit) as stop:
