@@ -171,8 +171,8 @@ def smooth(errors):
 
 
 def blocks(run):
-    """Of W, then of V: the block of the ground truth, its share of the squared norm, the cosine of the
-    block to the identity, and the norm of all else."""
+    """For W, then for V, with its block of the ground truth (PE-PE, token): the block's share of the
+    squared norm, its cosine to the identity, and the norm of all entries but the block's diagonal."""
     d, measured = settings(run)["d"], []
     for matrix, block in (run["W"], run["W"][d:, d:]), (run["V"], run["V"][:, :d]):
         share = (block ** 2).sum() / (matrix ** 2).sum()

@@ -475,7 +475,7 @@ def test_the_default_is_the_paper_setting_and_what_the_readme_says():
 
 @pytest.mark.parametrize("flags, name", [
     ("--lr 2 --pe-dim 170", "stochastic"), ("--quick", "stochastic-quick"),
-    ("--pe fixed --seed 3", "fixed-seed=3"),
+    ("--pe onehot", "onehot"), ("--pe fixed --seed 3", "fixed-seed=3"),
     ("--optimizer adam --attend-to-query", "stochastic-lr=0.01-optimizer=adam-attend-to-query")])
 def test_a_run_file_is_named_after_what_is_not_default(flags, name):
     assert sorted(train.parse(flags.split())[1].stem.split("-")) == sorted(name.split("-"))
@@ -825,15 +825,19 @@ def test_claims_of_figure_2_on_made_up_runs():
         assert list(held(plots.claims_2({"stochastic": stochastic, "fixed": fixed})).values()) == expected
 
 
-def test_claims_of_figure_3_on_made_up_runs():
+def test_claims_of_figure_3_on_made_up_runs(monkeypatch):
     config = train.parse(["--quick", "--init", "random"])[0]
     W, V = sts.ground_truth(3, 32)
-    good = made_up(lambda t: 1 / (1 + t)) | dict(config=json.dumps(config), W=3 * W, V=V)
+    good = made_up(lambda t: 1 / (1 + t)) | dict(config=json.dumps(config), W=3 * W + 1e-4, V=V + 1e-4)
     rows = plots.claims_3({"full model": [good, good]})
     assert all(held(rows).values()) and rows[0][1] == "100.0% (100.0% to 100.0%)" and len(rows) == 11
     bad = made_up() | dict(config=json.dumps(config), W=np.ones((35, 35)), V=np.ones((3, 35)))
     for text, holds in held(plots.claims_3({"full model": [good, bad]})).items():
         assert holds == ("at the start" in text), text
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "start", lambda config: good)      # nothing left to learn
+        for text, holds in held(plots.claims_3({"full model": [good]})).items():
+            assert holds == ("at the start" not in text and "falls, end / start" not in text), text
     (share, cosine, rest), _ = plots.blocks(
         dict(config='{"d": 1}', W=np.ones((4, 4)), V=np.ones((1, 4))))
     assert share == 9 / 16 and math.isclose(cosine, 1 / math.sqrt(3)) and math.isclose(rest, math.sqrt(13))

@@ -303,10 +303,10 @@ def parse(argv):
         given = " ".join(f"--{size.replace('_', '-')} {config[size]}" for size in sizes)
         parser.error(f"arguments {given}: too large, about {need:.3g} GB of memory; "
                      f"allowed: {have:.3g} GB, which this machine has")
-    name, plain = [args.pe], configuration(parser.parse_args([]))
+    name, plain = [args.pe], configuration(parser.parse_args(["--pe", args.pe]))
     name += ["quick"] if args.quick else []
     name += [key.replace("_", "-") + ("" if value is True else f"={value}")
-             for key, value in config.items() if value != plain[key] and key != "pe"]
+             for key, value in config.items() if value != plain[key]]
     return config, args.out if args.out is not None else RUNS / ("-".join(name) + ".npz")
 
 
