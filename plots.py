@@ -146,6 +146,12 @@ def smooth_loss(run):
     return np.array([np.mean(part) for part in steps]), np.array([np.mean(part) for part in losses])
 
 
+def loss_left(run):
+    """The training loss at the end, as a share of d/(2q), the loss of the zero predictor."""
+    c = settings(run)
+    return smooth_loss(run)[1][-1] / (c["d"] / (2 * c["q"]))
+
+
 def line_through(x, y):
     """Least-squares line y = slope x + offset; returns slope, offset, R^2."""
     slope, offset = np.polyfit(x, y, 1)
@@ -304,7 +310,7 @@ def claims_1(runs):
     lines = [line_through(*second_half(t, 1 / L)) for t, L in map(smooth_loss, runs)]
     squares = [R2 for _, _, R2 in lines]
     ratios = [slope / (4 * c["lr"] / c["pe_dim"]) for slope, _, _ in lines]
-    final = [smooth_loss(run)[1][-1] / (c["d"] / (2 * c["q"])) for run in runs]
+    final = [loss_left(run) for run in runs]
     rows = [("1/L is linear in t in the second half: R^2 at least 0.99", spread(squares, "{:.4f}"),
              min(squares) >= 0.99),
             ("its slope over 4 lr / d_e (derived): 0.8 to 1.2", spread(ratios),
@@ -385,10 +391,9 @@ def claims_3(runs):
         growth = np.array(rest) / rest_0
         rows.append((f"{name}: norm of all but its diagonal falls, end / start", spread(growth, "{:.2f}"),
                      growth.max() < 1))
-    c = settings(runs[0])
-    losses = [smooth_loss(run)[1][-1] / (c["d"] / (2 * c["q"])) for run in runs]
+    final = [loss_left(run) for run in runs]
     rows.append(("the full model has learnt the task: L under 2 % of d/(2q) (ours)",
-                 spread(losses, "{:.1%}"), max(losses) < 0.02))
+                 spread(final, "{:.1%}"), max(final) < 0.02))
     return rows
 
 
@@ -530,7 +535,13 @@ def main():
                     draw(runs).savefig(path)
                     rows += [(name, *row) for row in claims(runs)]
                 plt.close("all")
-                print(f"{os.path.relpath(path)}", flush=True)
+                print(os.path.relpath(path), flush=True)
+        if rows:
+            print("\n" + table(rows))
+        if numbered == list(FIGURES):
+            (args.out / "claims.txt").write_text(table(rows) + "\n")
+        print(f"\nIn {time.time() - begin:.0f} s", flush=True)
+        return 0
     except BrokenPipeError:         # as in: python plots.py | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 130
@@ -541,12 +552,6 @@ def main():
         print("plots.py: error: interrupted; the finished runs are kept, the same command goes on",
               file=sys.stderr)
         return 130
-    if rows:
-        print("\n" + table(rows))
-    if numbered == list(FIGURES):
-        (args.out / "claims.txt").write_text(table(rows) + "\n")
-    print(f"\nIn {time.time() - begin:.0f} s")
-    return 0
 
 
 if __name__ == "__main__":

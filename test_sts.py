@@ -685,6 +685,18 @@ def test_ctrl_c_saves_what_there_is_but_never_over_a_longer_run(tmp_path, monkey
     assert path.read_bytes() == finished and "nothing is written" in capsys.readouterr().out
 
 
+def test_too_little_memory_is_one_line(tmp_path, monkeypatch, capsys):
+    def train_nothing(run, report):
+        raise MemoryError("Unable to allocate 1 TiB")
+
+    monkeypatch.setattr(train, "train", train_nothing)
+    monkeypatch.setattr(sys, "argv", ["train.py", "--quick", "--out", str(tmp_path / "run.npz")])
+    assert train.main() == 1
+    err = capsys.readouterr().err
+    assert "1 TiB. Try a smaller --T" in err and err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_closed_pipe_ends_the_run_without_a_traceback(tmp_path):
     reader = subprocess.Popen(
         [sys.executable, "train.py", "--quick", "--out", str(tmp_path / "run.npz")], cwd=HERE, text=True,
@@ -744,6 +756,19 @@ def test_an_interrupted_call_stops_at_once_and_the_next_one_goes_on(tmp_path):
     assert 1 <= finished < 3
     status, out, err = command("plots.py", "1", "--quick", cwd=tmp_path)
     assert status == 0 and f"{3 - finished} runs to train" in out
+
+
+def test_a_pipe_closed_before_the_table_gives_no_traceback(tmp_path, monkeypatch):
+    def closed(rows):
+        raise BrokenPipeError
+
+    monkeypatch.setattr(plots, "obtain", lambda *_: {})
+    monkeypatch.setattr(plots, "FIGURES", {"1": (lambda _: plots.plt.figure(), lambda _: [("a", "b", True)], [])})
+    monkeypatch.setattr(plots, "table", closed)
+    monkeypatch.setattr(plots.os, "dup2", lambda *_: None)
+    monkeypatch.setattr(sys, "argv", ["plots.py", "1", "--out", str(tmp_path)])
+    assert plots.main() == 130
+    assert [path.name for path in tmp_path.iterdir()] == ["figure_1.png"]
 
 
 def test_the_cache_key_changes_with_each_setting():

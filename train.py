@@ -405,6 +405,10 @@ def main():
         print()
         fail(f"{problem}: the run has diverged. Try a lower --lr than {config['lr']:g}")
         status = 1
+    except MemoryError as problem:
+        print()
+        fail(f"{problem}. Try a smaller --T, --d, --pe-dim, --batch or --draws")
+        return 1
     except (KeyboardInterrupt, BrokenPipeError) as problem:
         signal.signal(signal.SIGINT, signal.SIG_IGN)    # until the run is saved
         if isinstance(problem, BrokenPipeError):        # as in: python train.py | head
