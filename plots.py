@@ -1,4 +1,4 @@
-"""The paper's Figures 1 to 5 and a movie, and what we measure of the claims in their captions.
+"""The paper's Figures 1 to 5, our Figures 6 to 8 and a movie, and what we measure of their claims.
 
     python plots.py                   all figures, into figures/, and the table of claims
     python plots.py 2 4 --format pdf  two of them, for slides
@@ -10,8 +10,10 @@ lines are their mean, and bands their range.
 """
 
 import argparse
+import functools
 import hashlib
 import json
+import math
 import os
 import signal
 import sys
@@ -21,10 +23,6 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import active_children, get_context
 from pathlib import Path
 
-if __name__ == "__main__":      # before NumPy loads: the runs are parallel, so their algebra is not
-    for threads in "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS":
-        os.environ[threads] = "1"
-
 import matplotlib
 
 matplotlib.use("Agg")           # draws into files, no display is needed
@@ -33,12 +31,15 @@ import numpy as np
 from matplotlib.animation import FuncAnimation, PillowWriter
 from matplotlib.colors import SymLogNorm
 
+import fcn
 import sts
+import theory
 import train
 
 CACHE = train.RUNS / "figures"
 SEEDS = 0, 1, 2
-STOCHASTIC, FIXED, OTHER = "#0072B2", "#D55E00", "#444444"   # told apart by colour-blind readers too
+STOCHASTIC, FIXED, THIRD = "#0072B2", "#D55E00", "#009E73"    # told apart by colour-blind readers too
+OTHER = "#444444"
 STYLE = {"font.size": 13, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
          "grid.alpha": 0.3, "lines.linewidth": 2, "figure.constrained_layout.use": True,
          "savefig.dpi": 100}
@@ -55,16 +56,42 @@ ARMS = {
     "fixed, Adam": "--pe fixed --pe-family rademacher --optimizer adam --steps 5000",
     "full model": "--pe stochastic --attend-to-query --init random --steps 6000",
 }
+# Figure 6: nets of WIDTHS at T = 10, and one of attention's width at T = 200.
+WIDTHS, DEPTHS = (1, 5, 15, 25, 40, 50, 75, 150), (1, 2)
+NETS = {(m, depth): f"net, {m} units, {depth} hidden" for depth in DEPTHS for m in WIDTHS}
+ARMS |= {arm: f"--model fcn --T 10 --d 5 --q 3 --width {m} --depth {depth} --steps 6000"
+         for (m, depth), arm in NETS.items()}
+ARMS["net"] = "--model fcn --steps 2000"
+ARMS["attention, T = 10"] = "--T 10 --d 5 --q 3 --pe stochastic --pe-family orthonormal --lr 1 --steps 6000"
+
+# Figure 7: a small T and a small learning rate, so that the noise of the gradient is small.
+THEORY = {"one-hot": "--pe onehot", "orthonormal": "--pe stochastic --pe-family orthonormal",
+          "random signs": "--pe stochastic --pe-family rademacher --pe-dim 64"}
+ARMS |= {f"{name}, {how}": f"{flags} --T 50 --d 5 --q 3 --lr 1 --steps 4000{extra}"
+         for name, flags in THEORY.items() for how, extra in (("sampled", ""), ("exact", " --population"))}
+ARMS["orthonormal, large batch"] = (f"{THEORY['orthonormal']} --T 50 --d 5 --q 3 --lr 1 --steps 1500 "
+                                    "--batch 2048")
+COSTS = {"d": [(1, 3, 0.01), (5, 3, 0.01), (20, 3, 0.01)],      # (d, q, share of d/(2q)) of the lower row
+         "q": [(5, 1, 0.01), (5, 3, 0.01), (5, 10, 0.01)],
+         "L": [(5, 3, 0.1), (5, 3, 0.01), (5, 3, 0.001)]}
+COUNTED_T = 50, 100, 200, 500, 1000
+
+# Figure 8: a learning rate that falls to 0, so that the loss comes down to its floor.
+FLOORS = {(d_e, K): f"floor, d_e = {d_e}, K = {K}"
+          for d_e, K in ((16, 1), (32, 1), (64, 1), (128, 1), (16, 4), (64, 4))}
+ARMS |= {arm: f"--T 20 --d 5 --q 3 --lr 4 --schedule cosine --steps 3000 --pe-dim {d_e} --draws {K}"
+         for (d_e, K), arm in FLOORS.items()}
+LENGTHS = 200, 400, 1000, 4000, 10_000, 20_000      # those measured; predicted to 10^5
 
 
 def configurations(arm, quick=False):
     """The train.py configurations of an arm, one for each seed; quick: on a task of T = 20."""
     flags = ARMS[arm].split()
     if quick:       # the smaller d_e and T, the smaller a stable --lr of gradient descent
-        flags += ["--quick", "--steps", "1500"] + (["--lr", "1"] if "--lr" in flags else [])
-    draws = 1 if "orthonormal" in flags else train.EVALUATION["eval_draws"]
-    return [train.parse(flags + ["--seed", str(seed)])[0] | {"evaluations": 40, "eval_draws": draws}
-            for seed in SEEDS]
+        flags += ["--quick", "--steps", "300" if "--T" in flags else "1500"]
+        flags += ["--lr", "1"] if "--lr" in flags else []
+    ours = {"evaluations": 40} | ({"eval_draws": 1} if "orthonormal" in flags else {})
+    return [train.parse(flags + ["--seed", str(seed)])[0] | ours for seed in SEEDS]
 
 
 def cache_file(config):
@@ -102,6 +129,8 @@ def obtain(arms, quick, jobs):
     CACHE.mkdir(parents=True, exist_ok=True)
     missing = [config for configs in wanted.values() for config in configs if not cached(config)]
     missing.sort(key=cost, reverse=True)
+    for threads in "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS":
+        os.environ[threads] = "1"       # the runs are parallel, so the algebra of each is not
     with ProcessPoolExecutor(jobs, get_context("spawn"), signal.signal,
                              (signal.SIGINT, signal.SIG_IGN)) as pool:
         try:
@@ -117,7 +146,10 @@ def obtain(arms, quick, jobs):
 
 def cost(config):
     """The cost of a run in any unit, for the order of runs and the time left."""
-    return config["steps"] * config["batch"] * config["T"] * (200 + config["pe_dim"])
+    sizes = train.layer_sizes(config) if config["model"] == "fcn" else [config["T"], 200 + config["pe_dim"]]
+    if "population" in config:
+        return config["steps"] * 10 ** 6
+    return config["steps"] * config["batch"] * (5000 + sum(a * b for a, b in zip(sizes, sizes[1:])))
 
 
 def show_progress(finished, missing):
@@ -128,8 +160,10 @@ def show_progress(finished, missing):
     for count, task in enumerate(finished, 1):
         done += cost(task.result())
         left = (time.time() - begin) * (total - done) / done
-        end = "\r" if sys.stdout.isatty() and count < len(missing) else "\n"
-        print(f"{count} of {len(missing)} runs, {left:4.0f} s left ", end=end, flush=True)
+        last = count == len(missing)
+        if sys.stdout.isatty() or last or count % math.ceil(len(missing) / 25) == 0:
+            end = "\r" if sys.stdout.isatty() and not last else "\n"
+            print(f"{count} of {len(missing)} runs, {left:4.0f} s left ", end=end, flush=True)
 
 
 # What is drawn and measured of a run
@@ -189,7 +223,7 @@ def blocks(run):
 
 def one_draw(runs):
     """Errors (seeds, sizes) at T_test and q_test of the final weights, with one draw of E each."""
-    errors = [train.evaluate(run["W"], run["V"], settings(run) | {"eval_draws": 1}) for run in runs]
+    errors = [train.evaluate([run["W"], run["V"]], settings(run) | {"eval_draws": 1}) for run in runs]
     return [np.array(test) for test in zip(*errors)]
 
 
@@ -431,6 +465,253 @@ def claims_5(runs):
     return rows
 
 
+def attention_error(runs):
+    """The error of attention at the length of training, of each seed, on 2000 sequences."""
+    return np.array([train.precise_error([run["W"], run["V"]], settings(run), 2000)[0] for run in runs])
+
+
+def net_errors(runs):
+    """Errors of nets on TEST_SEQUENCES sequences, one for each seed, and their standard errors."""
+    return np.array([run["error"] for run in runs]), np.array([run["error_se"] for run in runs])
+
+
+def figure_6(runs):
+    """What nets cannot do: loss against first-layer width; the exact bound, trained nets, attention."""
+    figure, axes = plt.subplots(1, 2, figsize=(13, 5), sharey=True)
+    large = {(settings(runs["net"][0])["width"], 1): "net"}
+    for axis, nets, attention in (axes[0], NETS, "attention, T = 10"), (axes[1], large, "stochastic, signs"):
+        c = settings(runs[attention][0])
+        T, d, q, own = c["T"], c["d"], c["q"], c["d"] + c["pe_dim"]
+        m = np.arange(3 * T * d + 1)
+        axis.plot(m / (T * d), fcn.width_lower_bound(m, T, d, q), color=OTHER,
+                  label="lower bound for every net")
+        for depth, color, marker in zip(DEPTHS, (FIXED, THIRD), "ov"):
+            points = [(width / (T * d), error) for (width, layers), arm in nets.items() if layers == depth
+                      for error in net_errors(runs[arm])[0]]
+            axis.plot(*zip(*points or [(np.nan, np.nan)]), marker, color=color, fillstyle="none",
+                      label=f"trained nets, {depth} hidden layer{'s' * (depth > 1)}")
+        constructed = [fcn.constructed_loss(T, d, q, 5, narrow) for narrow in (True, False)]
+        axis.plot([1, 2], constructed, "D", color=OTHER, markersize=9, fillstyle="none", zorder=3,
+                  label="constructed nets, B = 5")
+        errors = attention_error(runs[attention])
+        axis.plot([own / (T * d)] * len(errors), errors, "*", color=STOCHASTIC, markersize=14, zorder=3,
+                  label="attention")
+        axis.annotate(f"attention\nof width {own}", (own / (T * d), errors.max()), xytext=(0, 12),
+                      textcoords="offset points", ha="center", color=STOCHASTIC, weight="bold")
+        axis.set(title=f"T = {T}: T d = {T * d}", xlabel="first-layer width m / (T d)")
+    axes[0].set_ylabel("loss")
+    axes[0].legend(loc="upper right", frameon=False)
+    c = settings(runs["net"][0])
+    figure.supxlabel(f"d = {d}, q = {q}. Nets: ReLU, Adam, lr {c['lr']:g} falling to 0 as a cosine, "
+                     f"n = {c['batch']}; one point for each of {len(SEEDS)} seeds.", fontsize=11)
+    return figure
+
+
+def claims_6(runs):
+    """No net is below the bound; at T = 10 training comes close to it; attention is far below it."""
+    rows, scores = [], []
+    for m in WIDTHS:
+        c = settings(runs[NETS[m, 1]][0])
+        least, zero = fcn.width_lower_bound(m, c["T"], c["d"], c["q"]), c["d"] / (2 * c["q"])
+        errors, deviations = np.swapaxes([net_errors(runs[NETS[m, depth]]) for depth in DEPTHS], 0, 1)
+        score = (errors - least) / deviations               # all are (depths, seeds)
+        scores.append(score)
+        relative, most, form = (errors / least, 1.1, "{:.3f}") if least > 0 else (errors / zero, 0.01, "{:.3%}")
+        text = f"loss / bound {least:.4f} at most 1.1" if least > 0 else "bound 0; loss under 1 % of d/(2q)"
+        measured = " and ".join(form.format(mean) for mean in relative.mean(axis=1))
+        rows.append((f"m = {m}, 1 and 2 hidden layers: {text}", f"{measured}; least {score.min():+.1f} s.e.",
+                     relative.max() <= most))
+    rows.append((f"none of the {np.size(scores)} nets is more than 4 standard errors below the bound",
+                 f"lowest {np.min(scores):+.1f} s.e.", np.min(scores) > -4))
+    for attention in "attention, T = 10", "stochastic, signs":
+        c = settings(runs[attention][0])
+        T, d, q, width = c["T"], c["d"], c["q"], c["d"] + c["pe_dim"]
+        least = fcn.width_lower_bound(width, T, d, q)
+        ratios = attention_error(runs[attention]) / least
+        rows.append((f"T = {T}: attention of width {width} / bound {least:.4f} for nets of that width, "
+                     "under 0.1", spread(ratios), ratios.max() < 0.1))
+    errors, mean = net_errors(runs["net"])[0], fcn.width_lower_bound(d, T, d, q)
+    rows.append((f"T = {T}: trained net of width {width} / the same bound, at most 1.1", spread(errors / least),
+                 errors.max() <= 1.1 * least))
+    rows.append((f"T = {T}: the same net / {mean:.4f}, the loss of the mean of all tokens, below 1",
+                 spread(errors / mean), errors.max() < mean))
+    return rows
+
+
+def weight_norm(run):
+    """||W*||^2 of one-hot or stochastic PE, which sets the pace of W."""
+    c = settings(run)
+    return c["T"] - 1 if c["pe"] == "onehot" else c["pe_dim"]
+
+
+def halved(run):
+    """The step at which the training loss has come down to half of d/(2q)."""
+    c, (t, L) = settings(run), smooth_loss(run)
+    return np.interp(-c["d"] / (4 * c["q"]), -np.minimum.accumulate(L), t)
+
+
+@functools.cache
+def counted_steps(d, q, share):
+    """lr times the steps of the exact recursion until L = share d/(2q), for COUNTED_T; lr 2, one-hot PE."""
+    return np.array([2 * theory.count_steps(share, T, d, q, 2) for T in COUNTED_T])
+
+
+def figure_7(runs):
+    """Theory and simulation: the exact dynamics over sampled training; what training costs elsewhere."""
+    figure, axes = plt.subplots(2, 3, figsize=(14, 8))
+    for arm, color in zip(THEORY, (FIXED, STOCHASTIC, THIRD)):
+        sampled, exact = runs[f"{arm}, sampled"], runs[f"{arm}, exact"][0]
+        losses, (t, L) = np.array([smooth_loss(run)[1] for run in sampled]), smooth_loss(exact)
+        band(axes[0, 0], t, losses, color, arm)
+        axes[0, 0].plot(t, L, "k--", linewidth=1)
+        if arm != "random signs":       # which tend to a floor
+            band(axes[0, 1], t, 1 / losses, color)
+            axes[0, 1].plot(t, 1 / L, "k--", linewidth=1)
+            late, _ = second_half(t, L)
+            slope = 4 * settings(exact)["lr"] / weight_norm(exact)
+            axes[0, 1].plot(late, 1 / L[-1] - 12 + slope * (late - t[-1]), "k:")
+        for key, style in ("a", "-"), ("alpha", ":"):
+            band(axes[0, 2], exact["eval_step"], [run[key] for run in sampled], color, linestyle=style)
+            axes[0, 2].plot(exact["eval_step"], exact[key], "k--", linewidth=1)
+    axes[0, 0].set(title="loss (dashed: exact)", xlabel="step t", ylabel="L", yscale="log")
+    axes[0, 0].legend(frameon=False)
+    axes[0, 1].set(title="1/L (dotted: slope 4 lr / $\\|W^*\\|^2$)", xlabel="step t", ylabel="1/L",
+                   ylim=(0, None))
+    axes[0, 2].set(title=r"a (solid), $\alpha$ (dotted)", xlabel="step t")
+    T = np.geomspace(COUNTED_T[0], 10 ** 6, 50)
+    for axis, (varied, sizes) in zip(axes[1], COSTS.items()):
+        for shade, (d, q, share) in zip((0.85, 0.5, 0.1), sizes):
+            color = plt.cm.viridis(shade)
+            axis.plot(T, theory.predict_steps(share, T, d, q), color=color)
+            value = {"d": f"{d}", "q": f"{q}", "L": f"{share:g} d/(2q)"}[varied]
+            axis.plot(COUNTED_T, counted_steps(d, q, share), "o", color=color, label=f"{varied} = {value}")
+        fixed = ", ".join(text for key, text in (("L", "L = 0.01 d/(2q)"), ("d", "d = 5"), ("q", "q = 3")) if key != varied)
+        axis.set(title=f"lr x steps, one-hot, {fixed}", xscale="log", yscale="log", xlabel="sequence length T")
+        axis.title.set_fontsize(12)
+        axis.legend(frameon=False)
+    caption(figure, runs["one-hot, sampled"], "Below, points are counted, lines are the closed form. Above, $d_e$ = 64 "
+            "for random signs;\ndotted lines are shifted down, to be seen. ")
+    return figure
+
+
+def claims_7(runs):
+    """What theory.py predicts, and what sampled training does; what is left is noise of the gradient."""
+    rows = []
+    measures = (("step at which L has halved", halved, 0.85, 1.15),
+                ("L at the end", lambda run: smooth_loss(run)[1][-1], 0.9, 1.1),
+                ("a at the end", lambda run: run["a"][-1], 0.95, 1.05),
+                ("alpha at the end", lambda run: run["alpha"][-1], 0.95, 1.05))
+    for arm in THEORY:
+        sampled, exact = runs[f"{arm}, sampled"], runs[f"{arm}, exact"][0]
+        for name, measure, low, high in measures:
+            ratios = np.array([measure(run) for run in sampled]) / measure(exact)
+            rows.append((f"{arm}: {name}, sampled / exact {measure(exact):.4g}, {low} to {high}",
+                         spread(ratios), low <= ratios.min() and ratios.max() <= high))
+        if arm != "random signs":
+            unit = 4 * settings(exact)["lr"] / weight_norm(exact)
+            slopes = [line_through(*second_half(t, 1 / L))[0] / unit
+                      for t, L in map(smooth_loss, [exact, *sampled])]
+            rows.append((f"{arm}: slope of 1/L / (4 lr / |W*|^2): exact {slopes[0]:.3f}, sampled 0.9 to 1.1",
+                         spread(slopes[1:]), 0.9 <= min(slopes) and max(slopes) <= 1.1))
+    ratios = [halved(run) / halved(runs["orthonormal, exact"][0]) for run in runs["orthonormal, large batch"]]
+    rows.append(("orthonormal, n = 2048: step at which L has halved, sampled / exact, 0.97 to 1.03",
+                 spread(ratios), 0.97 <= min(ratios) and max(ratios) <= 1.03))
+    for d, q, share in sorted({size for sizes in COSTS.values() for size in sizes}):
+        ratios = theory.predict_steps(share, np.array(COUNTED_T), d, q) / counted_steps(d, q, share)
+        rows.append((f"steps to {share:g} d/(2q), d = {d}, q = {q}: closed form / recursion, T = {COUNTED_T[0]} "
+                     f"to {COUNTED_T[-1]}", ", ".join(f"{ratio:.2f}" for ratio in ratios),
+                     0.9 <= ratios[-1] <= 1.1))
+    return rows
+
+
+@functools.cache
+def scores(T, d_e, q, draws):
+    """Scores of random signs, for the predictions of Figure 8."""
+    return theory.sample_scores(np.random.default_rng(0), T, d_e, q, draws)
+
+
+@functools.cache
+def noise_floor(T, d_e, K, d, q):
+    """The least loss of random signs with K draws, predicted; its own sampling error is about 2 %."""
+    return theory.noise_floor(scores(T, d_e, q, 2000), d, q, K)[0]
+
+
+def final_loss(run):
+    """The training loss, mean over the last tenth of a run."""
+    return smooth_loss(run)[1][-10:].mean()
+
+
+def predicted_error(run, T, K=train.EVAL_DRAWS):
+    """The error at length T of the weights a W*, alpha V* that are nearest to a run's, with K draws."""
+    c = settings(run)
+    sample = scores(T, c["pe_dim"], c["q"], max(20, 60_000 // T))
+    return theory.stochastic_slopes(run["a"][-1], run["alpha"][-1], sample, c["d"], c["q"], K)[0]
+
+
+def measured_error(run, T):
+    """The error at length T on 64 sequences; the draws of E come one after another, which saves memory."""
+    c = settings(run)
+    rng = train.stream(c["seed"], "test")
+    X, y = sts.sample_sts(rng, 64, T, c["d"], c["q"], c["dtype"])
+    f = 0
+    for _ in range(train.EVAL_DRAWS):
+        E = sts.positional_encoding(c["pe_family"], T, c["pe_dim"], rng, 1, c["dtype"])
+        f = f + sts.forward(run["W"], run["V"], X, y, E)[0] / train.EVAL_DRAWS
+    return 0.5 * ((f - sts.sts_target(X, y)) ** 2).sum() / len(X)
+
+
+def figure_8(runs):
+    """What the dimension of random signs buys: noise floor; and how far the trained model generalizes."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(13, 5))
+    c, own = settings(runs[FLOORS[16, 1]][0]), settings(runs["stochastic, signs"][0])
+    dimensions = 12, 16, 24, 32, 48, 64, 96, 128, 192, 256
+    for K, color, marker in (1, FIXED, "o"), (4, STOCHASTIC, "s"), (16, OTHER, ""):
+        left.plot(dimensions, [noise_floor(c["T"], d_e, K, c["d"], c["q"]) for d_e in dimensions], color=color,
+                  label=f"K = {K}")
+        for d_e in [d_e for d_e, draws in FLOORS if draws == K]:
+            losses = [final_loss(run) for run in runs[FLOORS[d_e, K]]]
+            left.plot([d_e] * len(losses), losses, marker, color=color, fillstyle="none")
+    left.set(title=f"noise floor with K draws, T = {c['T']}", xscale="log", yscale="log",
+             xlabel="PE dimension $d_e$", ylabel="training loss")
+    left.set_xticks(dimensions[1::2], dimensions[1::2])
+    left.minorticks_off()
+    left.legend(frameon=False, title="lines: predicted\npoints: trained")
+    T = np.unique(np.geomspace(LENGTHS[0], 10 ** 5, 16).astype(int))
+    for K, style, name in ((train.EVAL_DRAWS, "-", f"{train.EVAL_DRAWS} draws"),
+                           (math.inf, "--", "expectation over E")):
+        errors = [np.mean([predicted_error(run, length, K) for run in runs["stochastic, signs"]]) for length in T]
+        right.plot(T, errors, style, color=OTHER, label=f"predicted, {name}")
+    for i, run in enumerate(runs["stochastic, signs"]):
+        right.plot(LENGTHS, [measured_error(run, length) for length in LENGTHS], "o", color=STOCHASTIC,
+                   fillstyle="none", label=None if i else f"measured, {train.EVAL_DRAWS} draws")
+    right.axhline(own["d"] / (2 * own["q"]), color=OTHER, linewidth=1, linestyle=":")
+    right.set(title=f"trained at T = {own['T']} (Figure 4)", xscale="log", yscale="log",
+              xlabel="length $T_{test}$", ylabel="error")
+    right.legend(frameon=False)
+    figure.supxlabel(f"Random signs, d = {c['d']}, q = {c['q']}, n = {c['batch']}, one point for each of "
+                     f"{len(SEEDS)} seeds. Left: lr {c['lr']:g} falling to 0 as a cosine.\nRight: $d_e$ = {own['pe_dim']}, 64 "
+                     "sequences at each length; dotted: d/(2q).", fontsize=11)
+    return figure
+
+
+def claims_8(runs):
+    """Noise floors and errors on long sequences, measured over predicted."""
+    rows = []
+    for arm in [*FLOORS.values(), "stochastic, signs"]:
+        c = settings(runs[arm][0])
+        floor = noise_floor(c["T"], c["pe_dim"], c["draws"], c["d"], c["q"])
+        ratios = np.array([final_loss(run) for run in runs[arm]]) / floor
+        rows.append((f"T = {c['T']}, d_e = {c['pe_dim']}, K = {c['draws']}: training loss / floor {floor:.4f}, "
+                     "0.95 to 1.3", spread(ratios), 0.95 <= ratios.min() and ratios.max() <= 1.3))
+    for T in LENGTHS:
+        measured = np.array([measured_error(run, T) for run in runs["stochastic, signs"]])
+        predicted = np.array([predicted_error(run, T) for run in runs["stochastic, signs"]])
+        ratios = measured / predicted
+        rows.append((f"T_test = {T}: error / predicted {predicted.mean():.4f}, 0.8 to 1.25", spread(ratios),
+                     0.8 <= ratios.min() and ratios.max() <= 1.25))
+    return rows
+
+
 def movie(path):
     """W, V and the loss while the classroom task is learnt, as a GIF."""
     config = train.parse("--quick --init random --steps 600".split())[0] | {"evaluations": 40}
@@ -469,6 +750,10 @@ FIGURES = {     # name: drawing, claims, arms
     "3": (figure_3, claims_3, ["full model"]),
     "4": (figure_4, claims_4, ["stochastic, signs", "fixed, signs"]),
     "5": (figure_5, claims_5, ["stochastic, Adam", "fixed, Adam"]),
+    "6": (figure_6, claims_6, ["attention, T = 10", "stochastic, signs", "net", *NETS.values()]),
+    "7": (figure_7, claims_7, [f"{arm}, {how}" for arm in THEORY for how in ("sampled", "exact")]
+          + ["orthonormal, large batch"]),
+    "8": (figure_8, claims_8, ["stochastic, signs", *FLOORS.values()]),
 }
 
 

@@ -1,4 +1,5 @@
-"""Train the attention model of sts.py.  `python train.py --pe stochastic` is the main job.
+"""Train the attention model of sts.py, or the net of fcn.py.  `python train.py --pe stochastic` is the
+main job.  With --population, gradient descent on the population loss, by theory.py.
 
 A run is a dict of arrays.  Its file is a plain .npz, which numpy.load reads with allow_pickle=False:
 
@@ -10,8 +11,14 @@ A run is a dict of arrays.  Its file is a plain .npz, which numpy.load reads wit
     T_test, error_T_test   sequence lengths, and the error at each, for subset size q: (a,), (m, a)
     q_test, error_q_test   other subset sizes, and the error at each, at length T: (b,), (m, b)
     cos_W, cos_V           cosine similarity of W to W*, and of V to V*: (m,)
+    a, alpha               the multiples of W* and V* that are nearest to W and V: (m,)
 
-If a run was stopped, step is shorter than config's steps, and W, V are the weights of the last loss.
+If a run was stopped, step is shorter than config's steps, and the weights are those of the last loss.
+
+A fully-connected net has weight_1, bias_1, weight_2, ... (inputs, outputs), (outputs,) in place of W and
+V, none of the last four, and as it takes one length only, T_test is [T].  At the end of a run it has besides
+
+    error, error_se        the error at T on 100000 more sequences, and its standard error
 
 An error is the loss on 128 sequences (the paper's number) that stay the same during a run and are not
 trained on.  Fixed and one-hot PE: with the E of training.  Stochastic PE: f is that of Definition 5, an
@@ -38,19 +45,30 @@ if __name__ == "__main__":      # before NumPy loads: one core computes, the oth
 
 import numpy as np
 
+import fcn
 import sts
+import theory
 
 RUNS = Path(__file__).resolve().parent / "runs"
-FORMAT = 1              # of run files
+FORMAT = 2              # of run files
+PAPER = dict(T=200, d=5, q=3, batch=256, steps=10000)       # the default sizes; the steps are ours
+QUICK = dict(T=20, d=3, q=2, batch=128, steps=3000)         # and those of --quick
+PE_DIM, QUICK_PE_DIM = 170, 32      # of random signs
 EVALUATION = dict(
     evaluations=20,         # during a run, besides the one at its start
-    eval_sequences=128,     # for each length and each subset size (paper)
-    eval_draws=16)          # of E, in place of the expectation in Definition 5
-INIT_STD = 0.02         # of the weights under --init random
-QUICK = dict(T=20, d=3, q=2, batch=128, steps=3000)
+    eval_sequences=128)     # for each length and each subset size (paper)
+EVAL_DRAWS = 16         # of E, in place of the expectation in Definition 5
+TEST_SEQUENCES, TEST_CHUNK = 100_000, 1000      # at the end of a net's run, to compare it with its bound
+INIT_STD = 0.02         # of the attention weights under --init random
+LATER_WIDTH = 64        # least width of a net's hidden layers after the first
+ONLY = dict(attention=("pe", "pe_family", "pe_dim", "draws", "attend_to_query", "init"),
+            fcn=("width", "depth"))     # the settings that one model has and the other has not
+SAMPLED = "batch", "optimizer", "schedule", "init", "attend_to_query", "dtype"  # not with --population
+SCORE_DRAWS = 300       # of random signs, for the expectations of --population
+ENUMERATED = 10 ** 7    # at most so many attention weights in all, (T choose q) T
 MACHINE_MEMORY = (os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf")
                   else math.inf)    # bytes
-PURPOSES = "weights", "encodings", "training", "validation"
+PURPOSES = "weights", "encodings", "training", "validation", "test"
 
 
 def stream(seed, purpose):
@@ -58,9 +76,13 @@ def stream(seed, purpose):
     return np.random.Generator(np.random.SFC64([seed, PURPOSES.index(purpose)]))
 
 
-def evaluation_sizes(T, q):
-    """Sequence lengths (T to 2 T; for T = 200 the paper's) and subset sizes at which to evaluate."""
-    lengths = sorted({T * k // 4 for k in (4, 5, 6, 7, 8)})
+def evaluation_sizes(config):
+    """Sequence lengths (T to 2 T; for T = 200 the paper's) and subset sizes at which to evaluate.
+
+    A net has as many inputs as T has tokens, so its only length is T.
+    """
+    T, q = config["T"], config["q"]
+    lengths = [T] if config["model"] == "fcn" else sorted({T * k // 4 for k in (4, 5, 6, 7, 8)})
     return lengths, [k for k in (2, 3, 4, 5, 8) if k != q and k <= T]
 
 
@@ -68,30 +90,89 @@ def encoder(config):
     """The function (T, draws, rng) -> E, which is (draws, T, d_e), or (1, T, d_e) if E never changes.
 
     Stochastic PE: fresh draws from rng at each call (Definition 5).  Fixed and one-hot PE: one draw,
-    made from the seed for all positions up to the longest test length.
+    made from the seed for all positions up to the longest test length.  A net: E is None.
     """
     c = SimpleNamespace(**config)
+    if c.model == "fcn":
+        return lambda T, draws, rng: None
     if c.pe == "stochastic":
         return lambda T, draws, rng: sts.positional_encoding(
             c.pe_family, T, c.pe_dim, rng, draws, c.dtype)
-    kind = "onehot" if c.pe == "onehot" else c.pe_family
-    T_max = evaluation_sizes(c.T, c.q)[0][-1]
-    E = sts.positional_encoding(kind, T_max, c.pe_dim, stream(c.seed, "encodings"), 1, c.dtype)
+    kind, longest = "onehot" if c.pe == "onehot" else c.pe_family, evaluation_sizes(config)[0][-1]
+    E = sts.positional_encoding(kind, longest, c.pe_dim, stream(c.seed, "encodings"), 1, c.dtype)
     return lambda T, draws, rng: E[:, :T]
 
 
-def evaluate(W, V, config):
+# The weights of a model are a list of arrays: [W, V], or [weight_1, bias_1, weight_2, ...].
+
+
+def weight_names(config):
+    """The names of the weights in a run, in order."""
+    if config["model"] == "attention":
+        return ["W", "V"]
+    return [f"{kind}_{layer}" for layer in range(1, config["depth"] + 2) for kind in ("weight", "bias")]
+
+
+def layer_sizes(config):
+    """The sizes of a net's layers, from the inputs to the output.
+
+    --width is that of the first hidden layer, which the bound is about; the others are not narrow.
+    """
+    c = SimpleNamespace(**config)
+    return [c.T * c.d + c.T, c.width] + [max(c.width, LATER_WIDTH)] * (c.depth - 1) + [c.d]
+
+
+def initial_weights(config):
+    """The weights before training."""
+    c, rng = SimpleNamespace(**config), stream(config["seed"], "weights")
+    if c.model == "fcn":
+        return [array for layer in fcn.init_fcn(rng, layer_sizes(config), c.dtype) for array in layer]
+    width, std = c.d + c.pe_dim, INIT_STD if c.init == "random" else 0.0
+    return [std * rng.standard_normal((rows, width), dtype=c.dtype) for rows in (width, c.d)]
+
+
+def pairs(weights):
+    """[weight_1, bias_1, weight_2, ...] as the params of fcn.py, [(weight_1, bias_1), ...]."""
+    return list(zip(weights[::2], weights[1::2]))
+
+
+def answer(weights, X, y, E, config):
+    """The output f (n, d) of the model."""
+    if config["model"] == "fcn":
+        return fcn.forward(pairs(weights), fcn.encode(X, y))[0]
+    return sts.forward(*weights, X, y, E, config["attend_to_query"])[0]
+
+
+def loss_and_grads(weights, X, y, E, config):
+    """The loss of the model on a batch, and a list of the gradients of the weights."""
+    if config["model"] == "fcn":
+        L, grads = fcn.loss_and_grads(pairs(weights), X, y)
+        return L, [grad for layer in grads for grad in layer]
+    L, dW, dV = sts.loss_and_grads(*weights, X, y, E, config["attend_to_query"])
+    return L, [dW, dV]
+
+
+def sequence_losses(weights, config, T, q, n, rng):
+    """The losses (n,) of n sequences of length T with subsets of size q, fresh from rng."""
+    X, y = sts.sample_sts(rng, n, T, config["d"], q, config["dtype"])
+    E = encoder(config)(T, config.get("eval_draws"), rng)
+    return 0.5 * ((answer(weights, X, y, E, config) - sts.sts_target(X, y)) ** 2).sum(axis=1)
+
+
+def evaluate(weights, config):
     """Errors at the lengths and at the subset sizes of evaluation_sizes: two lists of floats."""
-    c, encode = SimpleNamespace(**config), encoder(config)
-    rng = stream(c.seed, "validation")
+    T, q, n, rng = config["T"], config["q"], config["eval_sequences"], stream(config["seed"], "validation")
+    lengths, subset_sizes = evaluation_sizes(config)
+    return ([float(sequence_losses(weights, config, length, q, n, rng).mean()) for length in lengths],
+            [float(sequence_losses(weights, config, T, size, n, rng).mean()) for size in subset_sizes])
 
-    def error(T, q):
-        X, y = sts.sample_sts(rng, c.eval_sequences, T, c.d, q, c.dtype)
-        f, _ = sts.forward(W, V, X, y, encode(T, c.eval_draws, rng), c.attend_to_query)
-        return 0.5 * float(((f - sts.sts_target(X, y)) ** 2).sum()) / len(X)
 
-    lengths, subset_sizes = evaluation_sizes(c.T, c.q)
-    return [error(T, c.q) for T in lengths], [error(c.T, q) for q in subset_sizes]
+def precise_error(weights, config, sequences=TEST_SEQUENCES):
+    """The error at T on many more sequences than evaluate takes, and its standard error."""
+    rng = stream(config["seed"], "test")
+    losses = np.concatenate([sequence_losses(weights, config, config["T"], config["q"], TEST_CHUNK, rng)
+                             for _ in range(0, sequences, TEST_CHUNK)]).astype(float)
+    return float(losses.mean()), float(losses.std() / math.sqrt(len(losses)))
 
 
 def gd(weight, grad, state, lr, t):
@@ -111,16 +192,24 @@ def adam(weight, grad, state, lr, t, beta1=0.9, beta2=0.999, eps=1e-8):
     return weight - lr * m_hat / (np.sqrt(v_hat) + eps), (m, v)
 
 
+def learning_rate(config, t):
+    """The learning rate after t updates: constant, or half a cosine from lr down to 0."""
+    decay = (1 + math.cos(math.pi * t / config["steps"])) / 2 if config["schedule"] == "cosine" else 1
+    return config["lr"] * decay
+
+
 def start(config):
-    """A new run: zero or random weights, and nothing logged yet."""
-    c = SimpleNamespace(**config)
-    rng, std = stream(c.seed, "weights"), INIT_STD if c.init == "random" else 0.0
-    W = std * rng.standard_normal((c.d + c.pe_dim, c.d + c.pe_dim), dtype=c.dtype)
-    V = std * rng.standard_normal((c.d, c.d + c.pe_dim), dtype=c.dtype)
-    T_test, q_test = evaluation_sizes(c.T, c.q)
-    logs = "step", "loss", "eval_step", "error_T_test", "error_q_test", "cos_W", "cos_V"
-    return dict(config=json.dumps(config), W=W, V=V, T_test=T_test, q_test=q_test,
-                **{log: [] for log in logs})
+    """A new run: initial weights, and nothing logged yet."""
+    T_test, q_test = evaluation_sizes(config)
+    logs = ["step", "loss", "eval_step", "error_T_test", "error_q_test"]
+    logs += ["cos_W", "cos_V", "a", "alpha"] if config["model"] == "attention" else []
+    return dict(config=json.dumps(config), T_test=T_test, q_test=q_test, **{log: [] for log in logs},
+                **dict(zip(weight_names(config), initial_weights(config))))
+
+
+def weights_of(run):
+    """The list of weights of a run."""
+    return [run[name] for name in weight_names(json.loads(run["config"]))]
 
 
 def prefetch(draw):
@@ -132,48 +221,118 @@ def prefetch(draw):
             yield ready
 
 
+def moments(config):
+    """The numbers of updates after which to evaluate."""
+    return sorted({i * config["steps"] // config["evaluations"] for i in range(config["evaluations"] + 1)})
+
+
+def log(run, t, weights):
+    """Evaluate the weights after t updates, and add that to the run."""
+    config = json.loads(run["config"])
+    c, (error_T_test, error_q_test) = SimpleNamespace(**config), evaluate(weights, config)
+    if not np.isfinite(error_T_test + error_q_test).all():
+        raise FloatingPointError(f"the error is not finite after {t} steps")
+    run["eval_step"].append(t)
+    run["error_T_test"].append(error_T_test)
+    run["error_q_test"].append(error_q_test)
+    if c.model == "attention":
+        truth = sts.ground_truth(c.d, c.pe_dim, c.T if c.pe == "onehot" else None)
+        for cos, multiple, weight, star in zip(("cos_W", "cos_V"), ("a", "alpha"), weights, truth):
+            run[cos].append(sts.cosine(weight, star))
+            run[multiple].append(float((weight * star).sum() / (star * star).sum()))
+
+
 @np.errstate(over="ignore", invalid="ignore")      # a run that diverges is reported, once, below
-def train(run, report=lambda run: None):
+def train(run, report=lambda run: None, ahead=False):
     """Train a run from start(config), in place; report(run) is called after each evaluation.
 
+    ahead: a background thread draws the next batch meanwhile, which pays if a core is idle.
     Raises FloatingPointError if the loss is not finite.  The run then holds the last weights at
     which it was.
     """
     config = json.loads(run["config"])
+    if "population" in config:
+        return train_population(run, report)
     c, encode, rng = SimpleNamespace(**config), encoder(config), stream(config["seed"], "training")
 
     def draw():
         X, y = sts.sample_sts(rng, c.batch, c.T, c.d, c.q, c.dtype)
-        return X, y, encode(c.T, c.draws, rng)
+        return X, y, encode(c.T, config.get("draws"), rng)
 
-    batches = prefetch(draw)
-    update, state_W, state_V = {"gd": gd, "adam": adam}[c.optimizer], None, None
-    W_star, V_star = sts.ground_truth(c.d, c.pe_dim, c.T if c.pe == "onehot" else None)
-    W, V = run["W"], run["V"]
-    moments = {i * c.steps // c.evaluations for i in range(c.evaluations + 1)}
+    def keep():
+        run.update(zip(weight_names(config), weights))
+
+    np.empty(31 << 20, np.uint8)    # made and freed once: from then on glibc keeps the memory that a step
+    # frees for the next one, and does not return it to the system; without this a step takes 1.3 times as long
+    batches, weights = prefetch(draw) if ahead else iter(draw, None), weights_of(run)
+    update, states = {"gd": gd, "adam": adam}[c.optimizer], [None] * len(weights)
+    evaluations = set(moments(config))
     for t in range(c.steps + 1):
-        if t in moments:
-            error_T_test, error_q_test = evaluate(W, V, config)
-            if not np.isfinite(error_T_test + error_q_test).all():
-                raise FloatingPointError(f"the error is not finite after {t} steps")
-            run["eval_step"].append(t)
-            run["error_T_test"].append(error_T_test)
-            run["error_q_test"].append(error_q_test)
-            run["cos_W"].append(sts.cosine(W, W_star))
-            run["cos_V"].append(sts.cosine(V, V_star))
-            run.update(W=W, V=V)
+        if t in evaluations:
+            log(run, t, weights)
+            keep()
+            if t == c.steps and c.model == "fcn":
+                run["error"], run["error_se"] = precise_error(weights, config)
             report(run)
         if t == c.steps:
             return
-        X, y, E = next(batches)
-        L, dW, dV = sts.loss_and_grads(W, V, X, y, E, c.attend_to_query)
+        L, grads = loss_and_grads(weights, *next(batches), config)
         if not np.isfinite(L):
             raise FloatingPointError(f"the loss is not finite at step {t}")
-        run.update(W=W, V=V)
+        keep()
         run["step"].append(t)
         run["loss"].append(float(L))
-        W, state_W = update(W, dW, state_W, c.lr, t + 1)
-        V, state_V = update(V, dV, state_V, c.lr, t + 1)
+        lr = learning_rate(config, t)
+        for i, grad in enumerate(grads):
+            weights[i], states[i] = update(weights[i], grad, states[i], lr, t + 1)
+
+
+def train_population(run, report):
+    """As train, by gradient descent on the population loss; float64, and no batches."""
+    config = json.loads(run["config"])
+    c = SimpleNamespace(**config)
+    if c.pe == "fixed":                 # all subsets, and the PE-PE block of W and the token block of V
+        E, y = encoder(config)(c.T, 1, None)[0], theory.all_subsets(c.T, c.q)
+        state = np.zeros((c.pe_dim, c.pe_dim)), np.zeros((c.d, c.d))
+
+        def advance(state, steps):
+            losses = []
+            for _ in range(steps):
+                L, *grads = theory.integrated_loss_and_grads(*state, E, y)
+                losses.append(float(L))
+                state = [weight - c.lr * grad for weight, grad in zip(state, grads)]
+            return losses, state
+
+        def weights(state):
+            return [np.pad(state[0], (c.d, 0)), np.pad(state[1], ((0, 0), (0, c.pe_dim)))]
+    else:                               # two numbers, a and alpha
+        W_star, V_star = sts.ground_truth(c.d, c.pe_dim, c.T if c.pe == "onehot" else None)
+        state, slopes = (0.0, 0.0), lambda a, alpha: theory.onehot_slopes(a, alpha, c.T, c.d, c.q)
+        if config.get("pe_family") == "rademacher":
+            scores = theory.sample_scores(stream(c.seed, "encodings"), c.T, c.pe_dim, c.q, SCORE_DRAWS)
+            slopes = lambda a, alpha: theory.stochastic_slopes(a, alpha, scores, c.d, c.q, c.draws)
+
+        def advance(state, steps):
+            L, a, alpha = theory.descend(slopes, c.lr, steps, (W_star ** 2).sum(), c.d, *state)
+            return L[:-1].tolist(), (a[-1], alpha[-1])
+
+        def weights(state):
+            return [state[0] * W_star, state[1] * V_star]
+
+    begin = 0
+    for end in moments(config):
+        try:
+            losses, state = advance(state, end - begin)
+        except OverflowError:
+            losses = [math.nan]
+        if not np.isfinite(losses).all():
+            raise FloatingPointError(f"the loss is not finite between steps {begin} and {end}")
+        run["step"] += range(begin, end)
+        run["loss"] += losses
+        log(run, end, weights(state))
+        run.update(zip("WV", weights(state)))
+        report(run)
+        begin = end
 
 
 def save(run, path):
@@ -219,61 +378,91 @@ def command_line():
     """The flags, their help and their defaults, as an argparse parser with one-line errors."""
     parser = argparse.ArgumentParser(
         prog="train.py", allow_abbrev=False,
-        description="Train one-layer attention to output the mean of the q tokens that y selects.")
+        description="Train a model to output the mean of the q tokens that y selects.")
     parser.error = lambda message: parser.exit(2, f"train.py: error: {message}\n")
 
-    def add(flag, text, default=None, **options):
-        shown = "" if default is None else f" (default: {default})"
-        parser.add_argument(flag, default=default, help=text + shown, **options)
+    def add(flag, text, default, **options):
+        parser.add_argument(flag, help=f"{text} (default: {default})", **options)
 
+    def size(flag, text):
+        add(f"--{flag}", text, f"{PAPER[flag]}, or {QUICK[flag]} with --quick", type=whole(1),
+            metavar="n" if flag == "batch" else flag)
+
+    add("--model", "one-layer attention, or a fully-connected ReLU net", "attention",
+        choices=["attention", "fcn"])
     add("--pe", "positional encoding: one-hot, random but fixed, or drawn afresh at each step",
         "stochastic", choices=["onehot", "fixed", "stochastic"])
     add("--pe-family", "law of fixed and stochastic encodings: random signs, or signed coordinate "
-        "vectors (default: rademacher)", choices=["rademacher", "orthonormal"])
-    add("--pe-dim", "dimension of an encoding (default: 170 for rademacher, or 32 with --quick; else "
-        "2 T, which is the longest test length)", type=whole(1), metavar="d_e")
+        "vectors", "rademacher", choices=["rademacher", "orthonormal"])
+    add("--pe-dim", "dimension of an encoding", f"for rademacher {PE_DIM}, or {QUICK_PE_DIM} with "
+        "--quick; else 2 T, which is the longest test length", type=whole(1), metavar="d_e")
     add("--draws", "stochastic encodings averaged in a training step", 1, type=whole(1), metavar="K")
-    add("--T", "sequence length", 200, type=whole(1), metavar="T")
-    add("--d", "token dimension", 5, type=whole(1), metavar="d")
-    add("--q", "number of selected tokens", 3, type=whole(1), metavar="q")
-    add("--batch", "fresh sequences in a step", 256, type=whole(1), metavar="n")
-    add("--steps", "training steps", 10000, type=whole(1), metavar="STEPS")
-    add("--lr", "learning rate (default: 2 for gd, 0.01 for adam)", type=positive, metavar="LR")
-    add("--optimizer", "gradient descent or Adam", "gd", choices=["gd", "adam"])
-    add("--init", f"initial weights: zero, or normal with standard deviation {INIT_STD}", "zero",
-        choices=["zero", "random"])
-    parser.add_argument("--attend-to-query", action="store_true",
-                        help="the full model, with keys [Z, z_query] (default: keys Z)")
+    add("--attend-to-query", "the full model, with keys [Z, z_query]", "keys Z", action="store_true")
+    add("--width", "of the first hidden layer of a net", "that of attention, d + d_e", type=whole(1),
+        metavar="M")
+    add("--depth", f"hidden layers of a net; after the first, of the same width but at least "
+        f"{LATER_WIDTH}", 1, type=whole(1), metavar="L")
+    add("--population", "gradient descent on the population loss, exactly: two numbers for one-hot and "
+        "stochastic encodings, all subsets for fixed ones and a small T", "fresh batches",
+        action="store_true")
+    size("T", "sequence length")
+    size("d", "token dimension")
+    size("q", "number of selected tokens")
+    size("batch", "fresh sequences in a step")
+    size("steps", "training steps")
+    add("--optimizer", "gradient descent or Adam", "gd; adam for fcn", choices=["gd", "adam"])
+    add("--lr", "learning rate", "0.01 for adam; for gd 2, or 0.1 for fcn", type=positive, metavar="LR")
+    add("--schedule", "of the learning rate: the same at all steps, or half a cosine from --lr to 0",
+        "constant; cosine for fcn", choices=["constant", "cosine"])
+    add("--init", f"attention weights at the start: zero, or normal with standard deviation {INIT_STD}",
+        "zero", choices=["zero", "random"])
     add("--dtype", "arithmetic", "float32", choices=["float32", "float64"])
     add("--seed", "of all the run's randomness", 0, type=whole(0), metavar="SEED")
-    add("--out", "file for the run (default: in the folder runs beside train.py, named after the "
-        "settings that differ from the default ones)", metavar="RUN.npz")
-    quick = ", ".join(f"--{flag} {value}" for flag, value in QUICK.items())
-    parser.add_argument("--quick", action="store_true",
-                        help=f"classroom version, a few seconds (default: off): {quick}")
+    add("--out", "file for the run", "in the folder runs beside train.py, named after the settings that "
+        "differ from the default ones", metavar="RUN.npz")
+    add("--quick", "classroom version, a few seconds", "off", action="store_true")
     return parser
 
 
 def configuration(args):
-    """The settings of a run: the parsed flags, with those filled in that depend on others."""
-    family = None if args.pe == "onehot" else args.pe_family or "rademacher"
-    longest = evaluation_sizes(args.T, args.q)[0][-1]
-    pe_dim = args.pe_dim or (longest if family != "rademacher" else 32 if args.quick else 170)
-    lr = args.lr or {"gd": 2.0, "adam": 0.01}[args.optimizer]
-    config = vars(args) | dict(pe_family=family, pe_dim=pe_dim, lr=lr, format=FORMAT, **EVALUATION)
-    return {key: value for key, value in config.items() if key not in ("quick", "out")}
+    """The settings of a run: the flags that were given, and the others where the model has them."""
+    given = {key: value for key, value in vars(args).items()
+             if value not in (None, False) and key not in ("quick", "out")}
+    config = dict(model="attention", **QUICK if args.quick else PAPER, dtype="float32", seed=0) | given
+    pe_dim = QUICK_PE_DIM if args.quick else PE_DIM
+    if config["model"] == "fcn":
+        config = dict(width=config["d"] + pe_dim, depth=1, optimizer="adam", schedule="cosine") | config
+        lr = {"gd": 0.1, "adam": 0.01}
+    else:
+        config = dict(pe="stochastic", draws=1, attend_to_query=False, init="zero", optimizer="gd",
+                      schedule="constant", eval_draws=EVAL_DRAWS) | config
+        if config["pe"] != "onehot":
+            config = dict(pe_family="rademacher") | config
+        if config.get("pe_family") != "rademacher":
+            pe_dim = evaluation_sizes(config)[0][-1]
+        config = dict(pe_dim=pe_dim) | config
+        if args.population:
+            config["dtype"] = "float64"
+            del config["batch"]
+        lr = {"gd": 2.0, "adam": 0.01}
+    return dict(lr=lr[config["optimizer"]], format=FORMAT, **EVALUATION) | config
 
 
 def memory(config):
     """Bytes that a run takes, roughly: weights, and the arrays of a step or of an evaluation."""
-    c = SimpleNamespace(**config)
-    width, longest = c.d + c.pe_dim, evaluation_sizes(c.T, c.q)[0][-1]
+    c, copies = SimpleNamespace(**config), 8 if config["optimizer"] == "adam" else 5
+    if c.model == "fcn":
+        inputs, later, n = c.T * (c.d + 1), max(c.width, LATER_WIDTH), max(c.batch, TEST_CHUNK)
+        numbers = (copies * (inputs + later + c.d) * c.width + copies * c.depth * later ** 2
+                   + 3 * n * (inputs + c.depth * later))
+        return numbers * np.dtype(c.dtype).itemsize
+    width, longest = c.d + c.pe_dim, evaluation_sizes(config)[0][-1]
 
     def arrays(n, T, K):
         return 2 * (n * T * c.d + K * T * c.pe_dim) + 6 * K * n * T + 4 * K * n * width
 
-    weights = (8 if c.optimizer == "adam" else 5) * width * (width + c.d)
-    numbers = weights + max(arrays(c.batch, c.T, c.draws), arrays(c.eval_sequences, longest, c.eval_draws))
+    numbers = copies * width * (width + c.d)
+    numbers += max(arrays(config.get("batch", 1), c.T, c.draws), arrays(c.eval_sequences, longest, c.eval_draws))
     return numbers * np.dtype(c.dtype).itemsize
 
 
@@ -281,32 +470,49 @@ def parse(argv):
     """Command line -> config (a dict), file for the run.  Bad flags: a line on stderr, exit 2."""
     parser = command_line()
     args = parser.parse_args(argv)
-    if args.quick:
-        parser.set_defaults(quick=True, **QUICK)
-        args = parser.parse_args(argv)
-    if args.q > args.T:
-        parser.error(f"argument --q: {args.q} is more than --T {args.T}; allowed: 1 to {args.T}")
-    if args.pe == "onehot" and args.pe_family:
-        parser.error(f"argument --pe-family: {args.pe_family} has no meaning with --pe onehot; "
-                     "allowed with --pe fixed or --pe stochastic")
-    if args.pe != "stochastic" and args.draws > 1:
-        parser.error(f"argument --draws: {args.draws} has no meaning with --pe {args.pe}, which is "
-                     "one draw; allowed with --pe stochastic")
-    config, longest = configuration(args), evaluation_sizes(args.T, args.q)[0][-1]
-    if config["pe_family"] != "rademacher" and config["pe_dim"] < longest:
-        parser.error(f"argument --pe-dim: {args.pe_dim} is too small for "
-                     f"{config['pe_family'] or 'one-hot'} encodings; allowed: at least {longest}, "
-                     "the longest test length (2 T)")
+    config = configuration(args)
+    c, longest = SimpleNamespace(**config), evaluation_sizes(config)[0][-1]
+
+    def refuse(key, why):
+        value = "" if getattr(args, key) is True else f" {getattr(args, key) or config[key]}"
+        parser.error(f"argument --{key.replace('_', '-')}:{value} {why}")
+
+    other = "fcn" if c.model == "attention" else "attention"
+    for key in ONLY[other]:
+        if getattr(args, key):
+            refuse(key, f"has no meaning with --model {c.model}; allowed with --model {other}")
+    if args.population:
+        for key in SAMPLED:
+            if getattr(args, key):
+                refuse(key, "has no meaning with --population; allowed without it")
+        if c.model == "fcn":
+            refuse("model", "has no --population; allowed with --model attention")
+    if c.q > c.T:
+        refuse("q", f"is more than --T {c.T}; allowed: 1 to {c.T}")
+    if c.model == "attention":
+        if c.pe == "onehot" and args.pe_family:
+            refuse("pe_family", "has no meaning with --pe onehot; allowed with --pe fixed or --pe stochastic")
+        if c.pe != "stochastic" and c.draws > 1:
+            refuse("draws", f"has no meaning with --pe {c.pe}, which is one draw; allowed with --pe stochastic")
+        family = config.get("pe_family", "one-hot")
+        if family != "rademacher" and c.pe_dim < longest:
+            refuse("pe_dim", f"is too small for {family} encodings; allowed: at least {longest}, the "
+                   "longest test length (2 T)")
+        if args.population and c.pe == "fixed" and math.lgamma(c.T + 1) - math.lgamma(c.q + 1) - math.lgamma(
+                c.T - c.q + 1) + math.log(c.T) > math.log(ENUMERATED):
+            refuse("T", f"has too many subsets of size {c.q} for --population --pe fixed; allowed: (T choose "
+                   f"q) T up to {ENUMERATED}")
     need, have = memory(config) / 1e9, MACHINE_MEMORY / 1e9
     if need > have:
-        sizes = "T", "d", "pe_dim", "batch", "draws"
-        given = " ".join(f"--{size.replace('_', '-')} {config[size]}" for size in sizes)
+        sizes = "T", "d", "batch", "pe_dim", "draws", "width", "depth"
+        given = " ".join(f"--{size.replace('_', '-')} {config[size]}" for size in sizes if size in config)
         parser.error(f"arguments {given}: too large, about {need:.3g} GB of memory; "
                      f"allowed: {have:.3g} GB, which this machine has")
-    name, plain = [args.pe], configuration(parser.parse_args(["--pe", args.pe]))
-    name += ["quick"] if args.quick else []
+    plain = ["--model", "fcn"] if c.model == "fcn" else ["--pe", c.pe] + ["--population"] * args.population
+    usual = configuration(parser.parse_args(plain + ["--quick"] * args.quick))
+    name = [plain[1]] + ["population"] * args.population + ["quick"] * args.quick
     name += [key.replace("_", "-") + ("" if value is True else f"={value}")
-             for key, value in config.items() if value != plain[key]]
+             for key, value in config.items() if value != usual[key]]
     return config, args.out if args.out is not None else RUNS / ("-".join(name) + ".npz")
 
 
@@ -332,12 +538,25 @@ def check_out(out, config):
 def describe(config):
     """What is going to be trained, in words."""
     c = SimpleNamespace(**config)
-    family = "" if c.pe == "onehot" else f" {c.pe_family}"
-    draws = f", {c.draws} draws a step" if c.draws > 1 else ""
-    keys = "[Z, z_query]" if c.attend_to_query else "Z"
-    return (f"Sparse token selection: the mean of q = {c.q} out of T = {c.T} tokens, d = {c.d}.\n"
-            f"Attention with keys {keys}; {c.pe}{family} PE, d_e = {c.pe_dim}{draws}; init {c.init};\n"
-            f"{c.optimizer}, lr {c.lr:g}, batches of {c.batch}, {c.dtype}, seed {c.seed}.\n")
+    if c.model == "fcn":
+        model = (f"A fully-connected ReLU net with layers of {', '.join(map(str, layer_sizes(config)))}; "
+                 "init He")
+    else:
+        family = f" {c.pe_family}" if "pe_family" in config else ""
+        draws = f", {c.draws} draws a step" if c.draws > 1 else ""
+        keys = "[Z, z_query]" if c.attend_to_query else "Z"
+        model = f"Attention with keys {keys}; {c.pe}{family} PE, d_e = {c.pe_dim}{draws}; init {c.init}"
+    if "population" in config:
+        return (f"Sparse token selection: the mean of q = {c.q} out of T = {c.T} tokens, d = {c.d}.\n{model};\n"
+                f"gradient descent on the population loss, lr {c.lr:g}, float64, seed {c.seed}.\n")
+    decay = ", falling to 0 as a cosine" if c.schedule == "cosine" else ""
+    return (f"Sparse token selection: the mean of q = {c.q} out of T = {c.T} tokens, d = {c.d}.\n{model};\n"
+            f"{c.optimizer}, lr {c.lr:g}{decay}, batches of {c.batch}, {c.dtype}, seed {c.seed}.\n")
+
+
+def bound(config):
+    """The loss that no net with the first layer of this one can beat."""
+    return fcn.width_lower_bound(config["width"], config["T"], config["d"], config["q"])
 
 
 def progress(config):
@@ -346,9 +565,9 @@ def progress(config):
     Its loss is the mean since the last row; cos W and cos V are the cosine similarities to W*, V*.
     """
     begin, end = time.time(), "\r" if sys.stdout.isatty() else "\n"
-    T, longest = config["T"], evaluation_sizes(config["T"], config["q"])[0][-1]
-    print(f"   step      loss  {f'error T={T}':>12}  {f'T={longest}':>7}   cos W   cos V  steps/s"
-          "    left")
+    T, longest = config["T"], evaluation_sizes(config)[0][-1]
+    columns = f"{f'T={longest}':>7}   cos W   cos V" if config["model"] == "attention" else "  bound"
+    print(f"   step      loss  {f'error T={T}':>12}  {columns}  steps/s    left")
 
     def report(run):
         t, error = run["eval_step"][-1], run["error_T_test"][-1]
@@ -358,26 +577,39 @@ def progress(config):
             loss = f"{np.mean(run['loss'][run['eval_step'][-2]:]):.4f}"
             rate = t / (time.time() - begin)
             rate, left = f"{rate:.0f}", f"{(config['steps'] - t) / rate:.0f} s"
-        print(f"{t:7d}  {loss:>8}  {error[0]:12.4f}  {error[-1]:7.4f}  {run['cos_W'][-1]:6.3f}"
-              f"  {run['cos_V'][-1]:6.3f}  {rate:>7}  {left:>6}",
+        if config["model"] == "attention":
+            columns = f"{error[-1]:7.4f}  {run['cos_W'][-1]:6.3f}  {run['cos_V'][-1]:6.3f}"
+        else:
+            columns = f"{bound(config):7.4f}"
+        print(f"{t:7d}  {loss:>8}  {error[0]:12.4f}  {columns}  {rate:>7}  {left:>6}",
               end="\n" if t == config["steps"] else end, flush=True)
     return report
 
 
 def summary(run):
     """The end of a finished run as a table, with d/(2q), the expected loss of the zero predictor."""
-    c, last = SimpleNamespace(**json.loads(run["config"])), run["eval_step"][-2]
+    config, last = json.loads(run["config"]), run["eval_step"][-2]
+    c = SimpleNamespace(**config)
     rows = [(f"training loss, last {c.steps - last} steps", np.mean(run["loss"][last:]), c.q)]
     rows += [(f"error at T_test = {T}{' (as in training)' if T == c.T else ''}", error, c.q)
              for T, error in zip(run["T_test"], run["error_T_test"][-1])]
     rows += [(f"error at q_test = {q}", error, q)
              for q, error in zip(run["q_test"], run["error_q_test"][-1])]
+    if c.model == "fcn":
+        rows += [(f"error on {TEST_SEQUENCES} more sequences", run["error"], c.q),
+                 (f"lower bound for first-layer width {c.width}", bound(config), c.q)]
     lines = [f"{'':40}          d/(2q), the zero predictor's"]
     for name, value, q in rows:
         zero = c.d / (2 * q)
         lines.append(f"{name:40}  {value:7.4f}  {zero:7.4f}  ({value / zero:.1%})")
-    lines.append(f"{'cosine similarity of W to W*':40}  {run['cos_W'][-1]:7.4f}")
-    lines.append(f"{'cosine similarity of V to V*':40}  {run['cos_V'][-1]:7.4f}")
+    if c.model == "attention":
+        for name, multiple in ("W", "a"), ("V", "alpha"):
+            lines.append(f"{f'cosine similarity of {name} to {name}*':40}  {run[f'cos_{name}'][-1]:7.4f}"
+                         f"  nearest multiple {run[multiple][-1]:.4f} {name}*")
+    elif bound(config) > 0:
+        excess = (run["error"] - bound(config)) / run["error_se"]
+        lines.append(f"{'error / lower bound':40}  {run['error'] / bound(config):7.4f}  standard error "
+                     f"{run['error_se']:.4f}: the error is {excess:+.1f} of it from the bound")
     return "\n".join(lines)
 
 
@@ -399,7 +631,7 @@ def main():
     run = start(config)
     try:
         print(describe(config))
-        train(run, progress(config))
+        train(run, progress(config), ahead=True)
         print("\n" + summary(run))
     except FloatingPointError as problem:
         print()
@@ -407,7 +639,8 @@ def main():
         status = 1
     except MemoryError as problem:
         print()
-        fail(f"{problem}. Try a smaller --T, --d, --pe-dim, --batch or --draws")
+        smaller = "--pe-dim, --batch or --draws" if config["model"] == "attention" else "--width or --batch"
+        fail(f"{problem}. Try a smaller --T, --d, {smaller}")
         return 1
     except (KeyboardInterrupt, BrokenPipeError) as problem:
         signal.signal(signal.SIGINT, signal.SIG_IGN)    # until the run is saved
