@@ -111,7 +111,10 @@ def width_lower_bound(m, T, d, q):
     2. tr(S P) is at most the sum of the m largest eigenvalues of S (Ky Fan).  M has q/T on its
        diagonal and q (q - 1) / (T (T - 1)) off it.  So the vector of ones has the eigenvalue q^2/T, and
        all that is orthogonal to it has q (T - q) / (T (T - 1)).  Divided by q^2, and d times each, S has
-       d eigenvalues 1/T, then d (T - 1) smaller ones (T - q) / (q T (T - 1)); tr(S) = d/q.
+       d eigenvalues 1/T, then d (T - 1) no larger ones (T - q) / (q T (T - 1)); tr(S) = d/q.
+    3. No better bound holds for "anything after it", if m >= 1: let the first layer compute the m best
+       numbers, and add to one of them a large multiple B of an integer that codes y.  Rounding gives y
+       back, unless the number exceeds B/2, and the best answer A P x can then be computed.
     Raises ValueError unless m >= 0, T, d >= 1 and 1 <= q <= T.
     """
     if np.min(m) < 0 or min(T, d) < 1 or not 1 <= q <= T:
@@ -126,7 +129,8 @@ def constructed_fcn(T, d, q, B, narrow=False):
 
         f = (1/q) sum_i [ relu(x_i + B (y_i - 1)) - relu(-x_i + B (y_i - 1)) ],   y_i = 1[i in y]
 
-    (derived; coordinate by coordinate).  For i in y the bracket is relu(x_i) - relu(-x_i) = x_i.  For
+    (derived; coordinate by coordinate; in the code R repeats y_i for the d coordinates of x_i).  For i in y
+    the bracket is relu(x_i) - relu(-x_i) = x_i.  For
     the others it is 0 as long as |x_i| <= B; see constructed_loss for the rest.
 
     narrow: a net of width T d, the least that width_lower_bound allows; exact while all |x_i| <= B:
@@ -176,7 +180,8 @@ def demo():
     n = 500
     X = rng.standard_normal((n, T, d))
     y = rng.random((n, T)).argsort(axis=1)[:, :q]
-    print(f"\nTwo nets that solve the task as B grows, of width 2 T d and T d; loss on {n} sequences:\n")
+    print(f"\nTwo nets that solve the task as B grows, of width 2 T d and T d; loss on {n} sequences (which have\n"
+          "no token beyond 5: so there the measured loss is of rounding, the formula is of rare tokens):\n")
     print(f"         width {2 * T * d:5d}           width {T * d:5d}")
     print("    B    formula  measured    formula  measured")
     for B in range(7):

@@ -52,8 +52,8 @@ ARMS = {
     "fixed": "--pe fixed --pe-family orthonormal --lr 5",
     "stochastic, signs": "--pe stochastic --pe-family rademacher --lr 2",
     "fixed, signs": "--pe fixed --pe-family rademacher --lr 2",
-    "stochastic, Adam": "--pe stochastic --pe-family rademacher --optimizer adam --steps 5000",
-    "fixed, Adam": "--pe fixed --pe-family rademacher --optimizer adam --steps 5000",
+    "stochastic, Adam": "--pe stochastic --pe-family rademacher --optimizer adam --steps 4000",
+    "fixed, Adam": "--pe fixed --pe-family rademacher --optimizer adam --steps 4000",
     "full model": "--pe stochastic --attend-to-query --init random --steps 6000",
 }
 # Figure 6: nets of WIDTHS at T = 10, and one of attention's width at T = 200.
@@ -69,8 +69,9 @@ THEORY = {"one-hot": "--pe onehot", "orthonormal": "--pe stochastic --pe-family 
           "random signs": "--pe stochastic --pe-family rademacher --pe-dim 64"}
 ARMS |= {f"{name}, {how}": f"{flags} --T 50 --d 5 --q 3 --lr 1 --steps 4000{extra}"
          for name, flags in THEORY.items() for how, extra in (("sampled", ""), ("exact", " --population"))}
-ARMS["orthonormal, large batch"] = (f"{THEORY['orthonormal']} --T 50 --d 5 --q 3 --lr 1 --steps 1500 "
-                                    "--batch 2048")
+ARMS |= {f"orthonormal, lr 5, {how}": f"{THEORY['orthonormal']} --T 50 --d 5 --q 3 --lr 5 --steps 300{extra}"
+         for how, extra in (("n = 256", ""), ("n = 2048", " --batch 2048"), ("exact", " --population"))}
+ARMS |= {f"{arm}, exact": f"{ARMS[arm]} --population" for arm in ("stochastic", "stochastic, signs")}
 COSTS = {"d": [(1, 3, 0.01), (5, 3, 0.01), (20, 3, 0.01)],      # (d, q, share of d/(2q)) of the lower row
          "q": [(5, 1, 0.01), (5, 3, 0.01), (5, 10, 0.01)],
          "L": [(5, 3, 0.1), (5, 3, 0.01), (5, 3, 0.001)]}
@@ -79,7 +80,7 @@ COUNTED_T = 50, 100, 200, 500, 1000
 # Figure 8: a learning rate that falls to 0, so that the loss comes down to its floor.
 FLOORS = {(d_e, K): f"floor, d_e = {d_e}, K = {K}"
           for d_e, K in ((16, 1), (32, 1), (64, 1), (128, 1), (16, 4), (64, 4))}
-ARMS |= {arm: f"--T 20 --d 5 --q 3 --lr 4 --schedule cosine --steps 3000 --pe-dim {d_e} --draws {K}"
+ARMS |= {arm: f"--T 20 --d 5 --q 3 --lr 4 --schedule cosine --steps 2500 --pe-dim {d_e} --draws {K}"
          for (d_e, K), arm in FLOORS.items()}
 LENGTHS = 200, 400, 1000, 4000, 10_000, 20_000      # those measured; predicted to 10^5
 
@@ -90,7 +91,8 @@ def configurations(arm, quick=False):
     if quick:       # the smaller d_e and T, the smaller a stable --lr of gradient descent
         flags += ["--quick", "--steps", "300" if "--T" in flags else "1500"]
         flags += ["--lr", "1"] if "--lr" in flags else []
-    ours = {"evaluations": 40} | ({"eval_draws": 1} if "orthonormal" in flags else {})
+    ours = {"evaluations": 200 if "--population" in flags and "--T" in flags else 40}
+    ours |= {"eval_draws": 1} if "orthonormal" in flags or "--population" in flags else {}
     return [train.parse(flags + ["--seed", str(seed)])[0] | ours for seed in SEEDS]
 
 
@@ -496,8 +498,8 @@ def figure_6(runs):
         errors = attention_error(runs[attention])
         axis.plot([own / (T * d)] * len(errors), errors, "*", color=STOCHASTIC, markersize=14, zorder=3,
                   label="attention")
-        axis.annotate(f"attention\nof width {own}", (own / (T * d), errors.max()), xytext=(0, 12),
-                      textcoords="offset points", ha="center", color=STOCHASTIC, weight="bold")
+        axis.annotate(f"attention\nof width {own}", (own / (T * d), errors.max()), xytext=(-8, 12),
+                      textcoords="offset points", color=STOCHASTIC, weight="bold")
         axis.set(title=f"T = {T}: T d = {T * d}", xlabel="first-layer width m / (T d)")
     axes[0].set_ylabel("loss")
     axes[0].legend(loc="upper right", frameon=False)
@@ -571,7 +573,7 @@ def figure_7(runs):
             slope = 4 * settings(exact)["lr"] / weight_norm(exact)
             axes[0, 1].plot(late, 1 / L[-1] - 12 + slope * (late - t[-1]), "k:")
         for key, style in ("a", "-"), ("alpha", ":"):
-            band(axes[0, 2], exact["eval_step"], [run[key] for run in sampled], color, linestyle=style)
+            band(axes[0, 2], sampled[0]["eval_step"], [run[key] for run in sampled], color, linestyle=style)
             axes[0, 2].plot(exact["eval_step"], exact[key], "k--", linewidth=1)
     axes[0, 0].set(title="loss (dashed: exact)", xlabel="step t", ylabel="L", yscale="log")
     axes[0, 0].legend(frameon=False)
@@ -585,41 +587,51 @@ def figure_7(runs):
             axis.plot(T, theory.predict_steps(share, T, d, q), color=color)
             value = {"d": f"{d}", "q": f"{q}", "L": f"{share:g} d/(2q)"}[varied]
             axis.plot(COUNTED_T, counted_steps(d, q, share), "o", color=color, label=f"{varied} = {value}")
-        fixed = ", ".join(text for key, text in (("L", "L = 0.01 d/(2q)"), ("d", "d = 5"), ("q", "q = 3")) if key != varied)
-        axis.set(title=f"lr x steps, one-hot, {fixed}", xscale="log", yscale="log", xlabel="sequence length T")
-        axis.title.set_fontsize(12)
+        fixed = ", ".join(text for key, text in (("L", "L = 0.01 d/(2q)"), ("d", "d = 5"), ("q", "q = 3"))
+                          if key != varied)
+        axis.set(title=fixed, xscale="log", yscale="log", xlabel="sequence length T",
+                 ylabel="lr x steps, one-hot")
         axis.legend(frameon=False)
-    caption(figure, runs["one-hot, sampled"], "Below, points are counted, lines are the closed form. Above, $d_e$ = 64 "
-            "for random signs;\ndotted lines are shifted down, to be seen. ")
+    caption(figure, runs["one-hot, sampled"], "Below: on the population loss; points are counted, lines are the "
+            "closed form. Above: black dashes are exact,\n$d_e$ = 64 for random signs, dotted lines are shifted down "
+            "to be seen. ")
     return figure
 
 
 def claims_7(runs):
     """What theory.py predicts, and what sampled training does; what is left is noise of the gradient."""
     rows = []
-    measures = (("step at which L has halved", halved, 0.85, 1.15),
-                ("L at the end", lambda run: smooth_loss(run)[1][-1], 0.9, 1.1),
-                ("a at the end", lambda run: run["a"][-1], 0.95, 1.05),
-                ("alpha at the end", lambda run: run["alpha"][-1], 0.95, 1.05))
+    measures = {"step at which L has halved": (halved, 0.85, 1.15),
+                "L at the end": (lambda run: smooth_loss(run)[1][-1], 0.9, 1.1),
+                "a at the end": (lambda run: run["a"][-1], 0.95, 1.05),
+                "alpha at the end": (lambda run: run["alpha"][-1], 0.95, 1.05)}
+
+    def compare(text, name, sampled, exact):
+        measure, low, high = measures[name]
+        ratios = np.array([measure(run) for run in sampled]) / measure(exact[0])
+        rows.append((f"{text}: {name}, sampled / exact {measure(exact[0]):.4g}, {low} to {high}",
+                     spread(ratios), low <= ratios.min() and ratios.max() <= high))
+
     for arm in THEORY:
-        sampled, exact = runs[f"{arm}, sampled"], runs[f"{arm}, exact"][0]
-        for name, measure, low, high in measures:
-            ratios = np.array([measure(run) for run in sampled]) / measure(exact)
-            rows.append((f"{arm}: {name}, sampled / exact {measure(exact):.4g}, {low} to {high}",
-                         spread(ratios), low <= ratios.min() and ratios.max() <= high))
+        sampled, exact = runs[f"{arm}, sampled"], runs[f"{arm}, exact"]
+        for name in measures:
+            compare(arm, name, sampled, exact)
         if arm != "random signs":
-            unit = 4 * settings(exact)["lr"] / weight_norm(exact)
+            unit = 4 * settings(exact[0])["lr"] / weight_norm(exact[0])
             slopes = [line_through(*second_half(t, 1 / L))[0] / unit
-                      for t, L in map(smooth_loss, [exact, *sampled])]
+                      for t, L in map(smooth_loss, [exact[0], *sampled])]
             rows.append((f"{arm}: slope of 1/L / (4 lr / |W*|^2): exact {slopes[0]:.3f}, sampled 0.9 to 1.1",
                          spread(slopes[1:]), 0.9 <= min(slopes) and max(slopes) <= 1.1))
-    ratios = [halved(run) / halved(runs["orthonormal, exact"][0]) for run in runs["orthonormal, large batch"]]
-    rows.append(("orthonormal, n = 2048: step at which L has halved, sampled / exact, 0.97 to 1.03",
-                 spread(ratios), 0.97 <= min(ratios) and max(ratios) <= 1.03))
+    for n in "n = 256", "n = 2048":
+        compare(f"orthonormal, lr 5, {n}", "step at which L has halved", runs[f"orthonormal, lr 5, {n}"],
+                runs["orthonormal, lr 5, exact"])
+    for arm, text in ("stochastic", "orthonormal, lr 5"), ("stochastic, signs", "random signs, lr 2"):
+        for name in "step at which L has halved", "L at the end":
+            compare(f"T = {settings(runs[arm][0])['T']}, {text}", name, runs[arm], runs[f"{arm}, exact"])
     for d, q, share in sorted({size for sizes in COSTS.values() for size in sizes}):
         ratios = theory.predict_steps(share, np.array(COUNTED_T), d, q) / counted_steps(d, q, share)
         rows.append((f"steps to {share:g} d/(2q), d = {d}, q = {q}: closed form / recursion, T = {COUNTED_T[0]} "
-                     f"to {COUNTED_T[-1]}", ", ".join(f"{ratio:.2f}" for ratio in ratios),
+                     f"to {COUNTED_T[-1]}, at the last 0.9 to 1.1", ", ".join(map("{:.2f}".format, ratios)),
                      0.9 <= ratios[-1] <= 1.1))
     return rows
 
@@ -679,7 +691,8 @@ def figure_8(runs):
     T = np.unique(np.geomspace(LENGTHS[0], 10 ** 5, 16).astype(int))
     for K, style, name in ((train.EVAL_DRAWS, "-", f"{train.EVAL_DRAWS} draws"),
                            (math.inf, "--", "expectation over E")):
-        errors = [np.mean([predicted_error(run, length, K) for run in runs["stochastic, signs"]]) for length in T]
+        errors = [np.mean([predicted_error(run, length, K) for run in runs["stochastic, signs"]])
+                  for length in T]
         right.plot(T, errors, style, color=OTHER, label=f"predicted, {name}")
     for i, run in enumerate(runs["stochastic, signs"]):
         right.plot(LENGTHS, [measured_error(run, length) for length in LENGTHS], "o", color=STOCHASTIC,
@@ -689,8 +702,8 @@ def figure_8(runs):
               xlabel="length $T_{test}$", ylabel="error")
     right.legend(frameon=False)
     figure.supxlabel(f"Random signs, d = {c['d']}, q = {c['q']}, n = {c['batch']}, one point for each of "
-                     f"{len(SEEDS)} seeds. Left: lr {c['lr']:g} falling to 0 as a cosine.\nRight: $d_e$ = {own['pe_dim']}, 64 "
-                     "sequences at each length; dotted: d/(2q).", fontsize=11)
+                     f"{len(SEEDS)} seeds. Left: lr {c['lr']:g} falling to 0 as a cosine.\nRight: "
+                     f"$d_e$ = {own['pe_dim']}, 64 sequences at each length; dotted: d/(2q).", fontsize=11)
     return figure
 
 
@@ -752,7 +765,8 @@ FIGURES = {     # name: drawing, claims, arms
     "5": (figure_5, claims_5, ["stochastic, Adam", "fixed, Adam"]),
     "6": (figure_6, claims_6, ["attention, T = 10", "stochastic, signs", "net", *NETS.values()]),
     "7": (figure_7, claims_7, [f"{arm}, {how}" for arm in THEORY for how in ("sampled", "exact")]
-          + ["orthonormal, large batch"]),
+          + [f"orthonormal, lr 5, {how}" for how in ("n = 256", "n = 2048", "exact")]
+          + ["stochastic", "stochastic, exact", "stochastic, signs", "stochastic, signs, exact"]),
     "8": (figure_8, claims_8, ["stochastic, signs", *FLOORS.values()]),
 }
 
@@ -775,7 +789,7 @@ def parse(argv):
     parser.add_argument("figures", nargs="*", metavar="FIGURE",
                         help=f"which of {', '.join(names)} (default: all)")
     parser.add_argument("--quick", action="store_true",
-                        help="a small task, T = 20, in half a minute (default: the paper's task)")
+                        help="a small task, T = 20, in a minute (default: the paper's task)")
     parser.add_argument("--jobs", type=train.whole(1), default=os.cpu_count(), metavar="N",
                         help="training runs at a time (default: one for each core, here %(default)s)")
     parser.add_argument("--out", metavar="FOLDER",

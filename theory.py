@@ -4,23 +4,38 @@ Companion to "Transformers Provably Learn Sparse Token Selection While Fully-Con
 Cannot" (Wang, Wei, Hsu, Lee, ICML 2024).  NumPy only.  `python theory.py` prints some predictions.
 All of it is derived here, none of it is quoted from the paper.
 
-On the population loss and from W = 0, V = 0, gradient descent with learning rate lr keeps
+Throughout this file we have, as in sts.py:
 
-    W = a W*, V = alpha V*      (W*, V* of sts.ground_truth: PE-PE block, and token block, only)
+    T, d, q      sequence length, token dimension, subset size
+    d_e, K       dimension of a positional encoding (PE), number of PE draws that are averaged
+    X, y         tokens x_j, i.i.d. N(0, I_d), and the q selected positions, a uniform subset
+    E            positional encodings, row j is e_j                   (T, d_e)
+    U            sum of e_i over the selected positions i in y       (n, d_e) for n subsets
+    W, V         key-query and value matrix of attention with keys z_j = (x_j, e_j)
+    P            attention weights, softmax over j of z_j^T W (0, U)
+    f            the output V sum_j P_j z_j, which should be STS_q(X, y) = (1/q) sum_{i in y} x_i
+    W*           I on the PE-PE block of W, for stochastic PE; I - 11^T/T for one-hot PE; else 0
+    V*           I on the token block of V; else 0
+    L            population loss E 1/2 ||f - STS_q(X, y)||^2;  an answer of 0 has L = d/(2q)
 
-because the loss does not change under the symmetries of the task, and so neither does its gradient:
-permutations of positions (one-hot PE), signed permutations of PE coordinates (stochastic PE), and
-rotations of the tokens with X -> -X.  A step of gradient descent is therefore
+Positions 0..q-1 stand for y wherever all subsets are alike.
+
+From W = 0, V = 0, gradient descent on L with learning rate lr keeps W = a W*, V = alpha V*: two numbers.
+For there L does not change, and so its gradient keeps the same form,
+- when all tokens are mapped by an orthogonal matrix, X -> -X among them: so the V_x of V = [V_x, V_e]
+  stays a multiple of I, and the blocks of W and V that meet tokens an odd number of times stay 0;
+- stochastic PE: when the coordinates of all PE are permuted, or change sign: what is left of the PE-PE
+  block is a multiple of I;
+- one-hot PE: when positions are permuted: what is left is x I + y 11^T.  And softmax ignores what is added
+  to all logits, as by 11^T; so the gradient is orthogonal to 11^T, which leaves multiples of I - 11^T/T.
+A step of gradient descent is therefore
 
     a     <- a     - lr / ||W*||^2 dL/da         ||W*||^2 = T - 1 (one-hot), d_e (stochastic)
     alpha <- alpha - lr / ||V*||^2 dL/dalpha     ||V*||^2 = d
 
-With tokens i.i.d. N(0, 1), f - STS_q(X, y) = sum_j (alpha P_j - 1[j in y]/q) x_j for given attention
-weights P_1..P_T, and x_j has E ||x_j||^2 = d.  The tokens integrate out:
+As P does not depend on X then, the tokens integrate out:  f - STS_q = sum_j (alpha P_j - 1[j in y]/q) x_j,
 
     L = d/2 E sum_j (alpha P_j - 1[j in y]/q)^2
-
-Letters as in sts.py.  Positions 0..q-1 stand for y wherever all subsets are alike.
 """
 
 import itertools
@@ -111,7 +126,7 @@ def stochastic_slopes(a, alpha, scores, d, q, K=1):
         E sum_j P_j^2 / K + (1 - 1/K) sum_j (E P_j)^2
     for its squared length, and the loss is, with E over the scores (draws, T) that are given,
         L = d/2 ( alpha^2 [that] - 2 alpha/q E sum_{j in y} P_j + 1/q ).
-    K = 1 is the usual training step; K = inf is Definition 5, the expectation inside.  By symmetry
+    K = 1 is the usual training step; K = math.inf is Definition 5, the expectation inside.  By symmetry
     E P_j is E P_in for all j in y, and E P_out for the others.
     Given the same scores at each step (common random numbers), L is a smooth function of a and alpha.
     """
@@ -132,6 +147,9 @@ def stochastic_slopes(a, alpha, scores, d, q, K=1):
 def noise_floor(scores, d, q, K=1):
     """The least loss over a and alpha, and where it is: L, a, alpha; arguments as above.
 
+    Gradient descent from zero cannot go below it.  With K = math.inf and a large d_e it is almost 0, and
+    lies at the end of the range of a: attention on y tends to 1 as a grows, but for the rare draws of E in
+    which another position has a higher score.
     For given a, L is quadratic in alpha, and its least value lies at the root of dL/dalpha.
     Golden-section search over a in (0, 60).
     """
@@ -196,9 +214,9 @@ def demo():
     print(f"\nStochastic PE with random signs, T = {T}: the least loss when K draws are averaged.\n")
     print("     d_e    K = 1    K = 4   K = 16   K = inf")
     for d_e in 64, 170, 512:
-        scores = sample_scores(rng, T, d_e, q, 300)
-        floors = [abs(noise_floor(scores, d, q, K)[0]) for K in (1, 4, 16, math.inf)]
-        print(f"  {d_e:6d}  " + "  ".join(f"{floor:7.4f}" for floor in floors))
+        scores = sample_scores(rng, T, d_e, q, 1000)
+        floors = [noise_floor(scores, d, q, K)[0] for K in (1, 4, 16, math.inf)]
+        print(f"  {d_e:6d}  " + "  ".join(f"{floor:7.4f}" for floor in np.maximum(floors, 0)))
 
 
 if __name__ == "__main__":

@@ -10,10 +10,13 @@ A run is a dict of arrays.  Its file is a plain .npz, which numpy.load reads wit
     eval_step              the numbers of updates after which errors were measured: (m,)
     T_test, error_T_test   sequence lengths, and the error at each, for subset size q: (a,), (m, a)
     q_test, error_q_test   other subset sizes, and the error at each, at length T: (b,), (m, b)
-    cos_W, cos_V           cosine similarity of W to W*, and of V to V*: (m,)
+    cos_W, cos_V           cosine similarity of W to W*, and of V to V*: (m,); fixed PE has no W* of its
+                           own, and is compared with that of stochastic PE, I on the PE-PE block
     a, alpha               the multiples of W* and V* that are nearest to W and V: (m,)
 
-If a run was stopped, step is shorter than config's steps, and the weights are those of the last loss.
+The weights are those after len(step) updates; if a run was stopped, that is less than config's steps.
+What --resume needs besides is also there: random, the state of the generator as JSON text, and for Adam
+the running means m_W, v_W, m_V, v_V.
 
 A fully-connected net has weight_1, bias_1, weight_2, ... (inputs, outputs), (outputs,) in place of W and
 V, none of the last four, and as it takes one length only, T_test is [T].  At the end of a run it has besides
@@ -34,7 +37,9 @@ import os
 import signal
 import sys
 import time
+import tracemalloc
 import zipfile
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -50,7 +55,7 @@ import sts
 import theory
 
 RUNS = Path(__file__).resolve().parent / "runs"
-FORMAT = 2              # of run files
+FORMAT = 3              # of run files
 PAPER = dict(T=200, d=5, q=3, batch=256, steps=10000)       # the default sizes; the steps are ours
 QUICK = dict(T=20, d=3, q=2, batch=128, steps=3000)         # and those of --quick
 PE_DIM, QUICK_PE_DIM = 170, 32      # of random signs
@@ -63,8 +68,9 @@ INIT_STD = 0.02         # of the attention weights under --init random
 LATER_WIDTH = 64        # least width of a net's hidden layers after the first
 ONLY = dict(attention=("pe", "pe_family", "pe_dim", "draws", "attend_to_query", "init"),
             fcn=("width", "depth"))     # the settings that one model has and the other has not
+LOGS = {"step", "loss", "eval_step", "error_T_test", "error_q_test", "cos_W", "cos_V", "a", "alpha"}
 SAMPLED = "batch", "optimizer", "schedule", "init", "attend_to_query", "dtype"  # not with --population
-SCORE_DRAWS = 300       # of random signs, for the expectations of --population
+SCORES = 100_000        # of random signs in all, for the expectations of --population
 ENUMERATED = 10 ** 7    # at most so many attention weights in all, (T choose q) T
 MACHINE_MEMORY = (os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf")
                   else math.inf)    # bytes
@@ -201,15 +207,29 @@ def learning_rate(config, t):
 def start(config):
     """A new run: initial weights, and nothing logged yet."""
     T_test, q_test = evaluation_sizes(config)
+    weights = dict(zip(weight_names(config), initial_weights(config)))
     logs = ["step", "loss", "eval_step", "error_T_test", "error_q_test"]
     logs += ["cos_W", "cos_V", "a", "alpha"] if config["model"] == "attention" else []
-    return dict(config=json.dumps(config), T_test=T_test, q_test=q_test, **{log: [] for log in logs},
-                **dict(zip(weight_names(config), initial_weights(config))))
+    run = dict(config=json.dumps(config), T_test=T_test, q_test=q_test, **{log: [] for log in logs}, **weights)
+    if "population" not in config:
+        run["random"] = stream(config["seed"], "training").bit_generator.state
+        if config["optimizer"] == "adam":
+            run |= {f"{mean}_{name}": np.zeros_like(weight)
+                    for name, weight in weights.items() for mean in "mv"}
+    return run
 
 
 def weights_of(run):
     """The list of weights of a run."""
     return [run[name] for name in weight_names(json.loads(run["config"]))]
+
+
+def keep_freed_memory():
+    """Make glibc keep the memory that a step frees for the next one, and not return it to the system.
+
+    It does so from then on if an array of this size is made and freed once; a step is 1.3 times as fast.
+    """
+    np.empty(31 << 20, np.uint8)
 
 
 def prefetch(draw):
@@ -226,74 +246,92 @@ def moments(config):
     return sorted({i * config["steps"] // config["evaluations"] for i in range(config["evaluations"] + 1)})
 
 
-def log(run, t, weights):
-    """Evaluate the weights after t updates, and add that to the run."""
-    config = json.loads(run["config"])
+def log(run, weights):
+    """Evaluate the weights after len(step) updates, and add them and their errors to the run."""
+    config, t = json.loads(run["config"]), len(run["step"])
     c, (error_T_test, error_q_test) = SimpleNamespace(**config), evaluate(weights, config)
-    if not np.isfinite(error_T_test + error_q_test).all():
-        raise FloatingPointError(f"the error is not finite after {t} steps")
-    run["eval_step"].append(t)
-    run["error_T_test"].append(error_T_test)
-    run["error_q_test"].append(error_q_test)
+    new = dict(error_T_test=error_T_test, error_q_test=error_q_test, eval_step=t)
     if c.model == "attention":
         truth = sts.ground_truth(c.d, c.pe_dim, c.T if c.pe == "onehot" else None)
         for cos, multiple, weight, star in zip(("cos_W", "cos_V"), ("a", "alpha"), weights, truth):
-            run[cos].append(sts.cosine(weight, star))
-            run[multiple].append(float((weight * star).sum() / (star * star).sum()))
+            new[cos] = sts.cosine(weight, star)
+            new[multiple] = float((weight * star).sum() / (star * star).sum())
+    if not all(np.isfinite(value).all() for value in (*new.values(), *weights)):
+        raise FloatingPointError(f"the weights or their errors are not finite after {t} steps")
+    if c.model == "fcn" and t == c.steps:
+        run["error"], run["error_se"] = precise_error(weights, config)
+    for key, value in new.items():
+        run[key].append(value)
 
 
 @np.errstate(over="ignore", invalid="ignore")      # a run that diverges is reported, once, below
-def train(run, report=lambda run: None, ahead=False):
-    """Train a run from start(config), in place; report(run) is called after each evaluation.
+def train(run, report=lambda run: None, ahead=False, stop=lambda: False):
+    """Train a run from start(config) or load(path), in place, to the end.
 
-    ahead: a background thread draws the next batch meanwhile, which pays if a core is idle.
-    Raises FloatingPointError if the loss is not finite.  The run then holds the last weights at
-    which it was.
+    report(run) is called after each evaluation; the run is then complete as far as it goes, and can be
+    saved.  ahead: a background thread draws the next batch meanwhile, which pays if a core is idle.
+    Raises KeyboardInterrupt as soon as stop() is true, asked before each step; the run can be saved.
+    Raises FloatingPointError if the loss is not finite; the run then ends with weights at which it was.
     """
     config = json.loads(run["config"])
+    for key in LOGS & run.keys():           # arrays, if the run was loaded
+        run[key] = np.asarray(run[key]).tolist()
     if "population" in config:
-        return train_population(run, report)
+        return train_population(run, report, stop)
     c, encode, rng = SimpleNamespace(**config), encoder(config), stream(config["seed"], "training")
+    names, weights, random = weight_names(config), weights_of(run), run["random"]
+    rng.bit_generator.state = random
+    adam_means = [(f"m_{name}", f"v_{name}") for name in names] if c.optimizer == "adam" else []
+    states = [tuple(run[mean] for mean in means) for means in adam_means] or [None] * len(names)
+    update, evaluations = {"gd": gd, "adam": adam}[c.optimizer], set(moments(config))
+    kept = len(run["step"])
 
     def draw():
         X, y = sts.sample_sts(rng, c.batch, c.T, c.d, c.q, c.dtype)
-        return X, y, encode(c.T, config.get("draws"), rng)
+        return X, y, encode(c.T, config.get("draws"), rng), rng.bit_generator.state
 
     def keep():
-        run.update(zip(weight_names(config), weights))
+        run.update(zip(names, weights), random=random)
+        for means, state in zip(adam_means, states):
+            run.update(zip(means, state))
 
-    np.empty(31 << 20, np.uint8)    # made and freed once: from then on glibc keeps the memory that a step
-    # frees for the next one, and does not return it to the system; without this a step takes 1.3 times as long
-    batches, weights = prefetch(draw) if ahead else iter(draw, None), weights_of(run)
-    update, states = {"gd": gd, "adam": adam}[c.optimizer], [None] * len(weights)
-    evaluations = set(moments(config))
-    for t in range(c.steps + 1):
-        if t in evaluations:
-            log(run, t, weights)
-            keep()
-            if t == c.steps and c.model == "fcn":
-                run["error"], run["error_se"] = precise_error(weights, config)
-            report(run)
-        if t == c.steps:
-            return
-        L, grads = loss_and_grads(weights, *next(batches), config)
-        if not np.isfinite(L):
-            raise FloatingPointError(f"the loss is not finite at step {t}")
+    keep_freed_memory()
+    batches = prefetch(draw) if ahead else iter(draw, None)
+    for t in range(len(run["step"]), c.steps + 1):
+        try:
+            if t in evaluations and t not in run["eval_step"]:
+                log(run, weights)
+                keep()
+                kept = t
+                report(run)
+            if t == c.steps:
+                return
+            if stop():
+                keep()
+                raise KeyboardInterrupt
+            X, y, E, next_random = next(batches)
+            L, grads = loss_and_grads(weights, X, y, E, config)
+            if not np.isfinite(L):
+                raise FloatingPointError(f"the loss is not finite at step {t}")
+        except FloatingPointError:
+            del run["step"][kept:], run["loss"][kept:]      # as many as the weights in the run have updates
+            raise
         keep()
+        kept = t
         run["step"].append(t)
         run["loss"].append(float(L))
-        lr = learning_rate(config, t)
+        random, lr = next_random, learning_rate(config, t)
         for i, grad in enumerate(grads):
             weights[i], states[i] = update(weights[i], grad, states[i], lr, t + 1)
 
 
-def train_population(run, report):
+def train_population(run, report, stop):
     """As train, by gradient descent on the population loss; float64, and no batches."""
     config = json.loads(run["config"])
     c = SimpleNamespace(**config)
     if c.pe == "fixed":                 # all subsets, and the PE-PE block of W and the token block of V
         E, y = encoder(config)(c.T, 1, None)[0], theory.all_subsets(c.T, c.q)
-        state = np.zeros((c.pe_dim, c.pe_dim)), np.zeros((c.d, c.d))
+        state = run["W"][c.d:, c.d:], run["V"][:, :c.d]
 
         def advance(state, steps):
             losses = []
@@ -303,24 +341,28 @@ def train_population(run, report):
                 state = [weight - c.lr * grad for weight, grad in zip(state, grads)]
             return losses, state
 
-        def weights(state):
+        def expand(state):
             return [np.pad(state[0], (c.d, 0)), np.pad(state[1], ((0, 0), (0, c.pe_dim)))]
     else:                               # two numbers, a and alpha
         W_star, V_star = sts.ground_truth(c.d, c.pe_dim, c.T if c.pe == "onehot" else None)
-        state, slopes = (0.0, 0.0), lambda a, alpha: theory.onehot_slopes(a, alpha, c.T, c.d, c.q)
+        state = [run[key][-1] if run[key] else 0.0 for key in ("a", "alpha")]
+        slopes = lambda a, alpha: theory.onehot_slopes(a, alpha, c.T, c.d, c.q)
         if config.get("pe_family") == "rademacher":
-            scores = theory.sample_scores(stream(c.seed, "encodings"), c.T, c.pe_dim, c.q, SCORE_DRAWS)
+            draws = max(20, SCORES // c.T)
+            scores = theory.sample_scores(stream(c.seed, "encodings"), c.T, c.pe_dim, c.q, draws)
             slopes = lambda a, alpha: theory.stochastic_slopes(a, alpha, scores, c.d, c.q, c.draws)
 
         def advance(state, steps):
             L, a, alpha = theory.descend(slopes, c.lr, steps, (W_star ** 2).sum(), c.d, *state)
-            return L[:-1].tolist(), (a[-1], alpha[-1])
+            return L[:-1].tolist(), [float(a[-1]), float(alpha[-1])]
 
-        def weights(state):
+        def expand(state):
             return [state[0] * W_star, state[1] * V_star]
 
-    begin = 0
     for end in moments(config):
+        begin = len(run["step"])
+        if end < begin or end in run["eval_step"]:
+            continue
         try:
             losses, state = advance(state, end - begin)
         except OverflowError:
@@ -329,36 +371,95 @@ def train_population(run, report):
             raise FloatingPointError(f"the loss is not finite between steps {begin} and {end}")
         run["step"] += range(begin, end)
         run["loss"] += losses
-        log(run, end, weights(state))
-        run.update(zip("WV", weights(state)))
+        try:
+            log(run, expand(state))
+        except FloatingPointError:
+            del run["step"][begin:], run["loss"][begin:]
+            raise
+        run.update(zip("WV", expand(state)))
+        if c.pe != "fixed":
+            run["a"][-1], run["alpha"][-1] = state      # as they are, not as read off from W and V
         report(run)
-        begin = end
+        if stop():
+            raise KeyboardInterrupt
 
 
 def save(run, path):
     """Write a run to path, by way of a temporary file: an old file is replaced whole, or kept."""
     temporary = f"{path}.{os.getpid()}.tmp"
-    with open(temporary, "wb") as file:
-        np.savez(file, **run)
-    os.replace(temporary, path)
+    try:
+        with open(temporary, "wb") as file:
+            np.savez(file, **run | {"random": json.dumps(run.get("random"), default=np.ndarray.tolist)})
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
 
 
 def load(path):
-    """Read a run file: a dict of arrays, but config is text.  Raises ValueError if it is no run."""
+    """Read a run file: what train takes.  Raises ValueError, which names the file, if it is not whole."""
     try:
         with np.load(path, allow_pickle=False) as file:
-            run = dict(file) | {"config": str(file["config"])}
-        if json.loads(run["config"])["format"] == FORMAT:
-            return run
-    except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile):
-        pass
-    raise ValueError(f"{path} is not a run file of this train.py")
+            run = dict(file) | {"config": str(file["config"]), "random": json.loads(str(file["random"]))}
+        version = json.loads(run["config"])["format"]
+    except (OSError, EOFError, ValueError, KeyError, TypeError, MemoryError, zipfile.BadZipFile, zlib.error):
+        raise ValueError(f"{path} is not a run file of this train.py") from None
+    if version != FORMAT:
+        raise ValueError(f"{path} is a run file of format {version}; this train.py reads format {FORMAT}")
+    try:
+        return check(run)
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise ValueError(f"{path} is a damaged run file: {problem}") from None
+
+
+def check(run):
+    """Raises ValueError unless all of a run as read from a file fits together; returns the run."""
+    config, flags = json.loads(run["config"]), []
+    free = config.keys() & {*EVALUATION, "eval_draws", "format"}        # what no flag sets
+    skip = free | set(SAMPLED if "population" in config else ())
+    for key, value in config.items():
+        if key not in free | vars(read([])).keys() - {"out", "resume", "quick", "benchmark"}:
+            raise ValueError(f"{key} is not a setting")
+        if key not in skip and value is not False:
+            flags.append(f"--{key.replace('_', '-')}" + ("" if value is True else f"={value}"))
+    same = parse(flags)[0] | {key: config[key] for key in free} == config
+    if not same or not all(type(config[key]) is int and config[key] > 0 for key in free):
+        raise ValueError("its settings contradict each other")
+    if run["random"] is None:
+        del run["random"]
+    template, n, m = start(config), len(run["step"]), len(run["eval_step"])
+    other = template.keys() ^ (run.keys() - {"error", "error_se"})
+    if other:
+        raise ValueError(f"too much or missing: {', '.join(sorted(other))}")
+    for key in sorted(run.keys() - {"config", "random"}):
+        value = template.get(key, 0.0)
+        shape, kind = np.shape(value), np.asarray(value).dtype.kind
+        if key in LOGS:
+            shape, kind = (n if key in ("step", "loss") else m,), "i" if key in ("step", "eval_step") else "f"
+            shape += np.shape(template[key[6:]]) if key.startswith("error_") else ()
+        if run[key].shape != shape or run[key].size and run[key].dtype.kind != kind:
+            raise ValueError(f"{key} has a wrong shape or type")
+        if not np.isfinite(run[key]).all():
+            raise ValueError(f"{key} is not finite")
+    if any(run[key].tolist() != template[key] for key in ("T_test", "q_test")):
+        raise ValueError("T_test or q_test do not belong to its settings")
+    if any(run[name].dtype != template[name].dtype for name in weight_names(config)):
+        raise ValueError("the weights do not have its dtype")
+    evaluated = run["eval_step"].tolist()
+    if n > config["steps"] or run["step"].tolist() != list(range(n)) or not m or evaluated[0] != 0 or (
+            evaluated != sorted(set(evaluated)) or evaluated[-1] > n):
+        raise ValueError("step or eval_step are not in order")
+    if "random" in run:
+        run["random"]["state"]["state"] = np.array(run["random"]["state"]["state"], dtype=np.uint64)
+        np.random.SFC64().state = run["random"]
+    return run
 
 
 def whole(low):
     """An argparse type: whole numbers from low on."""
     def parse_whole(text):
-        if not text.isdecimal() or int(text) < low:
+        if not (text.isascii() and text.isdecimal() and len(text) <= 30 and int(text) >= low):
             raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {low}")
         return int(text)
     return parse_whole
@@ -367,7 +468,7 @@ def whole(low):
 def positive(text):
     """An argparse type: finite numbers above 0."""
     try:
-        if 0 < float(text) < math.inf:
+        if text.isascii() and "_" not in text and 0 < float(text) < math.inf:
             return float(text)
     except ValueError:
         pass
@@ -375,11 +476,14 @@ def positive(text):
 
 
 def command_line():
-    """The flags, their help and their defaults, as an argparse parser with one-line errors."""
+    """The flags, their help and their defaults, as an argparse parser that raises ValueError."""
     parser = argparse.ArgumentParser(
         prog="train.py", allow_abbrev=False,
         description="Train a model to output the mean of the q tokens that y selects.")
-    parser.error = lambda message: parser.exit(2, f"train.py: error: {message}\n")
+    def refuse(message):
+        raise ValueError(message)
+
+    parser.error = refuse
 
     def add(flag, text, default, **options):
         parser.add_argument(flag, help=f"{text} (default: {default})", **options)
@@ -420,14 +524,26 @@ def command_line():
     add("--seed", "of all the run's randomness", 0, type=whole(0), metavar="SEED")
     add("--out", "file for the run", "in the folder runs beside train.py, named after the settings that "
         "differ from the default ones", metavar="RUN.npz")
+    add("--resume", "continue the run in this file to its number of steps, with the settings that it holds; "
+        "--steps raises that number", "a new run", metavar="RUN.npz")
     add("--quick", "classroom version, a few seconds", "off", action="store_true")
+    add("--benchmark", "measure what a training step costs, and how that grows", "off", action="store_true")
     return parser
+
+
+def read(argv):
+    """The flags on a command line; those which are not there are None or False.  Raises ValueError."""
+    args = command_line().parse_args(argv)
+    for key, value in vars(args).items():
+        if value == []:             # so argparse takes --flag=--
+            raise ValueError(f"argument --{key.replace('_', '-')}: '--' is not a value that it can have")
+    return args
 
 
 def configuration(args):
     """The settings of a run: the flags that were given, and the others where the model has them."""
     given = {key: value for key, value in vars(args).items()
-             if value not in (None, False) and key not in ("quick", "out")}
+             if value not in (None, False) and key not in ("quick", "out", "resume", "benchmark")}
     config = dict(model="attention", **QUICK if args.quick else PAPER, dtype="float32", seed=0) | given
     pe_dim = QUICK_PE_DIM if args.quick else PE_DIM
     if config["model"] == "fcn":
@@ -449,33 +565,34 @@ def configuration(args):
 
 
 def memory(config):
-    """Bytes that a run takes, roughly: weights, and the arrays of a step or of an evaluation."""
+    """Bytes that a run takes, roughly: weights, logs, and the arrays of a step or of an evaluation."""
     c, copies = SimpleNamespace(**config), 8 if config["optimizer"] == "adam" else 5
+    logs = 100 * c.steps
     if c.model == "fcn":
         inputs, later, n = c.T * (c.d + 1), max(c.width, LATER_WIDTH), max(c.batch, TEST_CHUNK)
         numbers = (copies * (inputs + later + c.d) * c.width + copies * c.depth * later ** 2
                    + 3 * n * (inputs + c.depth * later))
-        return numbers * np.dtype(c.dtype).itemsize
+        return numbers * np.dtype(c.dtype).itemsize + logs
     width, longest = c.d + c.pe_dim, evaluation_sizes(config)[0][-1]
 
     def arrays(n, T, K):
         return 2 * (n * T * c.d + K * T * c.pe_dim) + 6 * K * n * T + 4 * K * n * width
 
     numbers = copies * width * (width + c.d)
-    numbers += max(arrays(config.get("batch", 1), c.T, c.draws), arrays(c.eval_sequences, longest, c.eval_draws))
-    return numbers * np.dtype(c.dtype).itemsize
+    numbers += max(arrays(config.get("batch", 1), c.T, c.draws),
+                   arrays(c.eval_sequences, longest, c.eval_draws))
+    return numbers * np.dtype(c.dtype).itemsize + logs
 
 
 def parse(argv):
-    """Command line -> config (a dict), file for the run.  Bad flags: a line on stderr, exit 2."""
-    parser = command_line()
-    args = parser.parse_args(argv)
+    """Command line -> config (a dict), file for the run.  Raises ValueError, with what is allowed."""
+    args = read(argv)
     config = configuration(args)
     c, longest = SimpleNamespace(**config), evaluation_sizes(config)[0][-1]
 
     def refuse(key, why):
         value = "" if getattr(args, key) is True else f" {getattr(args, key) or config[key]}"
-        parser.error(f"argument --{key.replace('_', '-')}:{value} {why}")
+        raise ValueError(f"argument --{key.replace('_', '-')}:{value} {why}")
 
     other = "fcn" if c.model == "attention" else "attention"
     for key in ONLY[other]:
@@ -504,35 +621,71 @@ def parse(argv):
                    f"q) T up to {ENUMERATED}")
     need, have = memory(config) / 1e9, MACHINE_MEMORY / 1e9
     if need > have:
-        sizes = "T", "d", "batch", "pe_dim", "draws", "width", "depth"
+        sizes = "T", "d", "batch", "pe_dim", "draws", "width", "depth", "steps"
         given = " ".join(f"--{size.replace('_', '-')} {config[size]}" for size in sizes if size in config)
-        parser.error(f"arguments {given}: too large, about {need:.3g} GB of memory; "
-                     f"allowed: {have:.3g} GB, which this machine has")
+        raise ValueError(f"arguments {given}: too large, about {need:.3g} GB of memory; "
+                         f"allowed: {have:.3g} GB, which this machine has")
     plain = ["--model", "fcn"] if c.model == "fcn" else ["--pe", c.pe] + ["--population"] * args.population
-    usual = configuration(parser.parse_args(plain + ["--quick"] * args.quick))
+    usual = configuration(read(plain + ["--quick"] * args.quick))
     name = [plain[1]] + ["population"] * args.population + ["quick"] * args.quick
     name += [key.replace("_", "-") + ("" if value is True else f"={value}")
              for key, value in config.items() if value != usual[key]]
     return config, args.out if args.out is not None else RUNS / ("-".join(name) + ".npz")
 
 
-def check_out(out, config):
-    """The path to which a run can be saved, which overwrites no other run; called before training.
+def resume(args):
+    """The run of --resume, with the number of steps raised to that of --steps, and its file.
 
-    Raises ValueError or OSError if there is none.
+    Raises ValueError, with what is allowed.
     """
-    if not str(out).endswith(".npz"):
-        raise ValueError("its name does not end in .npz")
-    path = Path(out).resolve()
-    if path.parent == RUNS:
-        RUNS.mkdir(exist_ok=True)
-    if path.exists() and json.loads(load(path)["config"]) != config:
-        raise ValueError("it holds a run with other settings")
-    temporary = f"{path}.{os.getpid()}.tmp"
-    with open(temporary, "wb"):
-        pass
-    os.remove(temporary)
-    return path
+    others = [key.replace("_", "-") for key, value in vars(args).items()
+              if value not in (None, False) and key not in ("resume", "steps")]
+    if others:
+        raise ValueError(f"argument --{others[0]}: has no meaning with --resume, which takes the settings from "
+                         "the file; allowed: --steps")
+    try:
+        run = load(args.resume)
+    except ValueError as problem:
+        raise ValueError(f"argument --resume: {problem}; allowed: a file that train.py has written") from None
+    config, done = json.loads(run["config"]), len(run["step"])
+    if args.steps not in (None, config["steps"]):
+        if config["schedule"] != "constant":
+            raise ValueError(f"argument --steps: {args.steps} is not the number for which the learning rate of "
+                             f"{args.resume} falls to 0; allowed: {config['steps']}")
+        if args.steps < done:
+            raise ValueError(f"argument --steps: {args.steps} is less than {args.resume} has; allowed: at least "
+                             f"{done}")
+        run["config"] = json.dumps(config | {"steps": args.steps})
+        if args.steps > done:       # the precise error of a net belongs to the end of a run
+            run = {key: value for key, value in run.items() if key not in ("error", "error_se")}
+    return run, Path(args.resume).resolve()
+
+
+def check_out(flag, given, config):
+    """The path to which a run can be saved, and the number of steps of the same run that is there.
+
+    Raises ValueError if it cannot be written, or would overwrite something else.
+    """
+    try:
+        if not str(given).endswith(".npz"):
+            raise ValueError("its name does not end in .npz")
+        path, there = Path(given).resolve(), -1
+        if path.parent == RUNS:
+            RUNS.mkdir(exist_ok=True)
+        if path.exists():
+            run = load(path)
+            there = len(run["step"])
+            if json.loads(run["config"]) | {"steps": 0} != config | {"steps": 0} or there > config["steps"]:
+                raise ValueError("it holds a run with other settings")
+        temporary = f"{path}.{os.getpid()}.tmp"
+        with open(temporary, "wb"):
+            pass
+        os.remove(temporary)
+        return path, there
+    except (OSError, ValueError) as problem:
+        reason = getattr(problem, "strerror", None) or problem
+        raise ValueError(f"argument {flag}: {str(given)!r} cannot be used: {reason}; allowed: an .npz file in a "
+                         "folder that can be written, a new one or one of a run with these same settings") from None
 
 
 def describe(config):
@@ -559,8 +712,13 @@ def bound(config):
     return fcn.width_lower_bound(config["width"], config["T"], config["d"], config["q"])
 
 
-def progress(config):
-    """A report for train: rows of a table, on a terminal each over the last.
+def short(number):
+    """A loss in a few characters, also while it diverges."""
+    return f"{number:.4f}" if number < 1000 else f"{number:.1e}"
+
+
+def progress(config, done=0):
+    """A report for train, from done steps on: rows of a table, on a terminal each over the last.
 
     Its loss is the mean since the last row; cos W and cos V are the cosine similarities to W*, V*.
     """
@@ -574,14 +732,14 @@ def progress(config):
         if t == 0:
             loss, rate, left = "-", "-", "-"
         else:
-            loss = f"{np.mean(run['loss'][run['eval_step'][-2]:]):.4f}"
-            rate = t / (time.time() - begin)
+            loss = short(np.mean(run["loss"][run["eval_step"][-2]:]))
+            rate = (t - done) / (time.time() - begin)
             rate, left = f"{rate:.0f}", f"{(config['steps'] - t) / rate:.0f} s"
         if config["model"] == "attention":
-            columns = f"{error[-1]:7.4f}  {run['cos_W'][-1]:6.3f}  {run['cos_V'][-1]:6.3f}"
+            columns = f"{short(error[-1]):>7}  {run['cos_W'][-1]:6.3f}  {run['cos_V'][-1]:6.3f}"
         else:
             columns = f"{bound(config):7.4f}"
-        print(f"{t:7d}  {loss:>8}  {error[0]:12.4f}  {columns}  {rate:>7}  {left:>6}",
+        print(f"{t:7d}  {loss:>8}  {short(error[0]):>12}  {columns}  {rate:>7}  {left:>6}",
               end="\n" if t == config["steps"] else end, flush=True)
     return report
 
@@ -602,63 +760,174 @@ def summary(run):
     for name, value, q in rows:
         zero = c.d / (2 * q)
         lines.append(f"{name:40}  {value:7.4f}  {zero:7.4f}  ({value / zero:.1%})")
+        if name.startswith("error on"):
+            lines[-1] += f", standard error {run['error_se']:.4f}"
     if c.model == "attention":
         for name, multiple in ("W", "a"), ("V", "alpha"):
             lines.append(f"{f'cosine similarity of {name} to {name}*':40}  {run[f'cos_{name}'][-1]:7.4f}"
                          f"  nearest multiple {run[multiple][-1]:.4f} {name}*")
     elif bound(config) > 0:
         excess = (run["error"] - bound(config)) / run["error_se"]
-        lines.append(f"{'error / lower bound':40}  {run['error'] / bound(config):7.4f}  standard error "
-                     f"{run['error_se']:.4f}: the error is {excess:+.1f} of it from the bound")
+        lines.append(f"{'the one over the other':40}  {run['error'] / bound(config):7.4f}  (the difference is "
+                     f"{excess:.1f} standard errors)")
     return "\n".join(lines)
+
+
+def benchmark():
+    """Print what the parts of a training step cost, and how the whole grows with each size."""
+    def milliseconds(call):
+        times = []
+        for _ in range(5):
+            begin = time.perf_counter()
+            for _ in range(20):
+                call()
+            times.append((time.perf_counter() - begin) / 20 * 1000)
+        return min(times)
+
+    def measure(*flags):
+        """The parts of a step and all of it in milliseconds, and its peak memory in MB."""
+        config = parse([*map(str, flags), "--init", "random"])[0]
+        c, rng, weights = SimpleNamespace(**config), stream(0, "training"), initial_weights(config)
+        encode = encoder(config)
+
+        def sample():
+            return sts.sample_sts(rng, c.batch, c.T, c.d, c.q, c.dtype)
+
+        def step():
+            X, y = sample()
+            _, *grads = sts.loss_and_grads(*weights, X, y, encode(c.T, c.draws, rng))
+            return [weight - c.lr * grad for weight, grad in zip(weights, grads)]
+
+        (X, y), E = sample(), encode(c.T, c.draws, rng)
+        f, cache = sts.forward(*weights, X, y, E)
+        grads = sts.backward(cache, f)
+        parts = (sample, lambda: encode(c.T, c.draws, rng), lambda: sts.forward(*weights, X, y, E),
+                 lambda: sts.backward(cache, f), lambda: [w - c.lr * g for w, g in zip(weights, grads)], step)
+        tracemalloc.start()
+        step()
+        peak = tracemalloc.get_traced_memory()[1] / 1e6
+        tracemalloc.stop()
+        return [milliseconds(part) for part in parts], peak
+
+    def speed(dtype):
+        config, speeds = parse(["--dtype", dtype, "--steps", "300"])[0], []
+        for _ in range(3):
+            run, begin = start(config | {"evaluations": 1, "eval_sequences": 1}), time.perf_counter()
+            train(run, ahead=True)
+            speeds.append(300 / (time.perf_counter() - begin))
+        return max(speeds)
+
+    keep_freed_memory()
+    c = SimpleNamespace(**parse([])[0])
+    array = c.batch * c.T * c.pe_dim * 4 / 1e6
+    print(f"A step at T = {c.T}, d = {c.d}, q = {c.q}, d_e = {c.pe_dim}, n = {c.batch}, K = {c.draws}: milliseconds "
+          "of each part on one core,\nits peak memory, and the steps/s of training, where a second core draws the "
+          "next batch.\n\n          X and y      E  forward  backward  update    step  peak MB  steps/s")
+    for dtype in "float32", "float64":
+        (sample, encode, forward, backward, update, step), peak = measure("--dtype", dtype)
+        print(f"{dtype:9} {sample:7.2f}  {encode:5.2f}  {forward:7.2f}  {backward:8.2f}  {update:6.2f}  "
+              f"{step:6.2f}  {peak:7.1f}  {speed(dtype):7.0f}")
+    print(f"\nThere is no (n, T, d_e) array; it alone would have {array:.1f} MB in float32.  How a step grows, "
+          "in float32:\n\n              step ms   ratio  peak MB   ratio")
+    base = measure()
+    for flag, value in (None, None), ("--T", 2 * c.T), ("--batch", 2 * c.batch), ("--pe-dim", 2 * c.pe_dim), (
+            "--draws", 2), ("--draws", 4), ("--draws", 8):
+        parts, peak = measure(flag, value) if flag else base
+        name = f"{flag} {value}" if flag else "as above"
+        print(f"{name:13} {parts[-1]:7.2f}  {parts[-1] / base[0][-1]:6.2f}  {peak:7.1f}  {peak / base[1]:6.2f}")
 
 
 def main():
     """Do what the command line says; returns the exit status."""
-    config, given = parse(sys.argv[1:])
-
-    def fail(message):
-        print(f"train.py: error: {message}", file=sys.stderr)
-
     try:
-        out = check_out(given, config)
-    except (OSError, ValueError) as problem:
-        reason = getattr(problem, "strerror", None) or problem
-        fail(f"argument --out: {str(given)!r} cannot be used: {reason}; allowed: an .npz file in a "
-             "folder that can be written, a new one or one of a run with these same settings")
+        args = read(sys.argv[1:])
+        if args.benchmark:
+            if len(sys.argv) > 2:
+                raise ValueError("argument --benchmark: stands alone; allowed: no other flag with it")
+            benchmark()
+            return 0
+        if args.resume is None:
+            config, given = parse(sys.argv[1:])
+            out, there = check_out("--out", given, config)
+            run = start(config)
+        else:
+            run, given = resume(args)
+            out, there = check_out("--resume", given, json.loads(run["config"]))
+        return train_and_save(run, out, there)
+    except ValueError as problem:
+        fail(problem)
         return 2
-    begin, shown, status = time.time(), os.path.relpath(out), 0
-    run = start(config)
+    except MemoryError as problem:
+        fail(f"{problem}. Try a smaller --T, --d, --pe-dim, --width, --batch or --draws")
+        return 1
+    except BrokenPipeError:         # as in: python train.py | head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 130
+
+
+def fail(message):
+    """Say on standard error what is wrong."""
+    print(f"train.py: error: {message}", file=sys.stderr)
+
+
+def train_and_save(run, out, there):
+    """Train a run to the end or to a signal, and save it at each evaluation; returns the exit status.
+
+    there is the number of steps of this run which the file out has already; it is never shortened.
+    """
+    config, signals, begin = json.loads(run["config"]), [], time.time()
+    shown, before, status, failed = os.path.relpath(out), len(run["step"]), 0, False
+
+    def note(number, frame):        # the first signal ends training after a step, the second one at once
+        signals.append(number)
+        if len(signals) > 1:
+            raise KeyboardInterrupt
+
+    def save_progress():
+        nonlocal there, failed
+        if len(run["step"]) > max(there, 0):
+            try:
+                save(run, out)
+                there = len(run["step"])
+            except OSError as problem:      # said once; it may work again later
+                if not failed:
+                    fail(f"{shown} cannot be written, {problem.strerror}; it has {max(there, 0)} steps of "
+                         "this run")
+                failed = True
+
+    def report(run):
+        save_progress()
+        show(run)
+
+    handlers = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         print(describe(config))
-        train(run, progress(config), ahead=True)
+        show = progress(config, before)
+        train(run, report, ahead=True, stop=lambda: bool(signals))
         print("\n" + summary(run))
     except FloatingPointError as problem:
         print()
         fail(f"{problem}: the run has diverged. Try a lower --lr than {config['lr']:g}")
         status = 1
-    except MemoryError as problem:
-        print()
-        smaller = "--pe-dim, --batch or --draws" if config["model"] == "attention" else "--width or --batch"
-        fail(f"{problem}. Try a smaller --T, --d, {smaller}")
-        return 1
     except (KeyboardInterrupt, BrokenPipeError) as problem:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)    # until the run is saved
-        if isinstance(problem, BrokenPipeError):        # as in: python train.py | head
+        if isinstance(problem, BrokenPipeError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         print()
         fail("interrupted")
-        status = 130
+        status = 143 if signal.SIGTERM in signals else 130
     done = len(run["step"])
-    if status and (done == 0 or out.exists() and len(load(out)["step"]) >= done):
+    if len(signals) < 2:            # else it was interrupted in the middle of a step
+        save_progress()
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    if max(there, 0) < done:
+        return status or 1
+    if done < there or done == 0:
         print(f"\n{done} of {config['steps']} steps, nothing is written to {shown}")
-        return status
-    try:
-        save(run, out)
-    except OSError as problem:
-        fail(f"{shown} cannot be written, {problem.strerror}: the run is lost")
-        return 1
-    print(f"\n{done} of {config['steps']} steps in {time.time() - begin:.0f} s, saved in {shown}")
+    else:
+        print(f"\n{done} of {config['steps']} steps in {time.time() - begin:.0f} s, saved in {shown}")
+        if status in (130, 143):
+            print(f"To go on: python train.py --resume {shown}")
     return status
 
 
