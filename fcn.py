@@ -1,4 +1,4 @@
-"""Sparse token selection by a fully-connected ReLU net, and the exact bound that no net can beat.
+"""Sparse token selection by a fully-connected ReLU net, and the bound that none of its width can beat.
 
 Companion to "Transformers Provably Learn Sparse Token Selection While Fully-Connected Nets
 Cannot" (Wang, Wei, Hsu, Lee, ICML 2024).  NumPy only.  `python fcn.py` prints a small table.

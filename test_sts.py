@@ -862,7 +862,7 @@ def test_the_learning_rate_is_constant_or_half_a_cosine(monkeypatch):
 
 def test_adam_follows_its_published_recursion():
     rng = np.random.default_rng(0)
-    w, state, m, v = rng.standard_normal(3), None, 0, 0
+    w, state, m, v = rng.standard_normal(3), (0.0, 0.0), 0, 0
     want = w.copy()
     for t in range(1, 6):
         g = rng.standard_normal(3)
@@ -932,8 +932,8 @@ def test_a_net_is_trained_saved_and_compared_with_its_bound(tmp_path):
     assert f"standard error {standard_error:.4f}" in lines["error on 100000 more sequences"]
     assert f"{error:.4f}" in lines["error on 100000 more sequences"]
     assert f"{least:.4f}" in lines["lower bound for first-layer width 30"]
-    assert f"{error / least:.4f}" in lines["the one over the other"]
-    assert f"is {(error - least) / standard_error:.1f} standard errors" in lines["the one over the other"]
+    assert f"{error / least:.4f}" in lines["error / lower bound"]
+    assert f"is {(error - least) / standard_error:.1f} standard errors" in lines["error / lower bound"]
 
 
 @pytest.fixture(scope="module")
@@ -1153,6 +1153,28 @@ def new_run(flags, *more):
     return train.start(train.parse([*tiny, *([] if "fcn" in flags else TINY[-2:]), *flags.split(), *more])[0])
 
 
+def test_a_schedule_to_0_makes_a_longer_run_another_run(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "run.npz"
+    for steps, schedule, expected in ("40", "cosine", 0), ("60", "cosine", 2), ("40", "cosine", 0):
+        monkeypatch.setattr(sys, "argv", ["train.py", *TINY, "--steps", steps, "--schedule", schedule, "--out", str(path)])
+        assert train.main() == expected
+        assert len(train.load(path)["step"]) == 40
+    assert "it holds a run with other settings" in capsys.readouterr().err
+    path.unlink()
+    for steps, expected in ("40", 0), ("60", 0), ("50", 2):     # a constant learning rate: one is part of the other
+        monkeypatch.setattr(sys, "argv", ["train.py", *TINY, "--steps", steps, "--out", str(path)])
+        assert train.main() == expected
+    assert "it has 60 steps already" in capsys.readouterr().err and len(train.load(path)["step"]) == 60
+
+
+def test_a_finished_net_has_its_error_and_no_other_run_has(tmp_path):
+    net = new_run("--model fcn --width 3", "--steps", "20")
+    train.train(net)
+    train.save({key: value for key, value in net.items() if key != "error"}, tmp_path / "run.npz")
+    with pytest.raises(ValueError, match="missing: error"):
+        train.load(tmp_path / "run.npz")
+
+
 def stop_after(calls):
     """A function that is true from the given call on."""
     left = iter([False] * calls)
@@ -1215,6 +1237,7 @@ def test_a_signal_saves_and_says_how_to_go_on(number, expected, tmp_path, quick)
     while not process.stdout.readline().startswith("    600"):
         pass
     process.send_signal(number)
+    process.send_signal(number)         # twice, as impatient users do
     out, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (expected, "train.py: error: interrupted\n")
     done = len(train.load(path)["step"])
@@ -1265,6 +1288,8 @@ def damage(path):
     """Damaged versions of a run file, by name: the bytes of each."""
     content = path.read_bytes()
     versions = {f"cut to {share:.2f}": content[:int(share * len(content))] for share in (0, 0.01, 0.3, 0.7, 0.99)}
+    flags = content.index(b"PK\x01\x02") + 8       # of the first member of the zip: encrypted, patched
+    versions |= {f"flag {bit}": content[:flags] + bytes([content[flags] | bit]) + content[flags + 1:] for bit in (1, 32)}
     versions |= {"text": b"not a run", "flipped": content[:900] + bytes([content[900] ^ 255]) + content[901:]}
     run = train.load(path)
     config = json.loads(run["config"])
@@ -1284,10 +1309,14 @@ def damage(path):
                "order": dict(step=run["step"][::-1]), "type": dict(W=run["W"].astype(int)),
                "precision": dict(W=run["W"].astype(np.float64)), "lengths": dict(T_test=run["T_test"] + 1),
                "text for numbers": dict(loss=run["loss"].astype(str)), "random": dict(random={"state": 5}),
+               "state": dict(random=run["random"] | {"state": {"state": np.zeros(1, np.uint64)}}),
+               "negative": dict(random=run["random"] | {"uinteger": -5}), "huge": dict(random=run["random"] | {"uinteger": 2 ** 70}),
+               "nested": dict(config="[" * 100_000), "error": dict(error=np.float64(1), error_se=np.float64(1)),
                "longer": dict(config=json.dumps(config | {"steps": 5})), "not JSON": dict(config="{"),
                "a list": dict(config="[1]")}
     for key, value in dict(T=9, q=20, lr=-1, lr_=3, optimizer="sgd", pe="onehot", help=True, format=1, steps=1e9,
-                           draws=[1], seed=None, eval_draws=0, evaluations="20", pe_dim=10 ** 12).items():
+                           draws=[1], seed=None, eval_draws=0, evaluations="20", eval_sequences=10 ** 12, batch=True,
+                           pe_dim=10 ** 12).items():
         changes[f"config {key}"] = dict(config=json.dumps(config | {key: value}))
     versions |= {name: edited(**change) for name, change in changes.items()}
     objects = path.with_name("objects.npz")
@@ -1321,9 +1350,9 @@ def test_damaged_run_files_are_refused_in_one_line_and_never_overwritten(tmp_pat
 
 
 @pytest.mark.parametrize("flags, words", [
-    ("--resume nowhere.npz", "--resume: nowhere.npz is not a run file"), ("--resume=", "--resume:  is not a run file"),
+    ("--resume nowhere.npz", "--resume: 'nowhere.npz' cannot be read: No such file"), ("--resume=", "--resume: '' cannot be read"),
     ("--resume {path} --lr 3", "--lr: has no meaning with --resume"), ("--resume {path} --quick", "--quick: has no"),
-    ("--resume {path} --steps 29", "--steps: 29 is less than"), ("--resume {path} --steps x", "'x' is not a whole"),
+    ("--resume {path} --steps 29", "--steps: 29 is less than"), ("--resume {path} --steps 3", "at least 30"), ("--resume {path} --steps x", "'x' is not a whole"),
     ("--resume {net} --steps 31", "--steps: 31 is not the number"), ("--resume {path} --benchmark", "--benchmark: stands"),
     ("--benchmark --lr 3", "--benchmark: stands alone")])
 def test_what_cannot_be_resumed(flags, words, tmp_path, monkeypatch, capsys):
@@ -1641,7 +1670,7 @@ def test_claims_of_figure_7_on_made_up_runs(monkeypatch):
     other = runs_of(lambda t: 1 / (1 + 0.2 * t), 2.2)
     rows = plots.claims_7(runs | {arm: other for arm in runs if "exact" not in arm})
     assert not any(held(rows).values()) and len(rows) == 4 * 3 + 2 + 2 + 4 + 7
-    assert rows[2][1] == "1.100 (1.100 to 1.100)" and rows[-1][1] == ", ".join(["0.83"] * 5)
+    assert rows[2][1] == "1.100 (1.100 to 1.100)" and rows[-1][1] == ", ".join(["0.833"] * 5)
 
 
 def test_claims_of_figure_8_on_made_up_runs(monkeypatch):

@@ -197,7 +197,7 @@ def integrated_loss_and_grads(W_pe, V_x, E, y):
 
 def demo():
     """Print the exact dynamics at the paper's size, what training costs at others, and noise floors."""
-    T, d, q, d_e, rng = 200, 5, 3, 170, np.random.default_rng(0)
+    T, d, q, rng = 200, 5, 3, np.random.default_rng(0)
     print(f"One-hot PE, T = {T}, d = {d}, q = {q}: gradient descent on the population loss, lr 1.\n")
     print("    step       L       a   alpha   growth of 1/L a step, over 4 lr / (T - 1)")
     L, a, alpha = descend(lambda a, alpha: onehot_slopes(a, alpha, T, d, q), 1.0, 100_000, T - 1, d)

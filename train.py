@@ -38,8 +38,6 @@ import signal
 import sys
 import time
 import tracemalloc
-import zipfile
-import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -187,11 +185,11 @@ def gd(weight, grad, state, lr, t):
 
 
 def adam(weight, grad, state, lr, t, beta1=0.9, beta2=0.999, eps=1e-8):
-    """Step t = 1, 2, ... of Adam (Kingma and Ba, 2015); state is None at first.
+    """Step t = 1, 2, ... of Adam (Kingma and Ba, 2015).
 
-    Returns the new weight and the new state: running means of the gradient and of its square.
+    Returns the new weight and the new state: running means of the gradient and of its square, at first 0.
     """
-    m, v = state or (0.0, 0.0)
+    m, v = state
     m = beta1 * m + (1 - beta1) * grad
     v = beta2 * v + (1 - beta2) * grad ** 2
     m_hat, v_hat = m / (1 - beta1 ** t), v / (1 - beta2 ** t)
@@ -326,7 +324,10 @@ def train(run, report=lambda run: None, ahead=False, stop=lambda: False):
 
 
 def train_population(run, report, stop):
-    """As train, by gradient descent on the population loss; float64, and no batches."""
+    """As train, by gradient descent on the population loss; float64, and no batches.
+
+    When stop() is true, asked now and then, the run is left as it was after the last evaluation.
+    """
     config = json.loads(run["config"])
     c = SimpleNamespace(**config)
     if c.pe == "fixed":                 # all subsets, and the PE-PE block of W and the token block of V
@@ -336,6 +337,8 @@ def train_population(run, report, stop):
         def advance(state, steps):
             losses = []
             for _ in range(steps):
+                if stop():
+                    raise KeyboardInterrupt
                 L, *grads = theory.integrated_loss_and_grads(*state, E, y)
                 losses.append(float(L))
                 state = [weight - c.lr * grad for weight, grad in zip(state, grads)]
@@ -353,8 +356,13 @@ def train_population(run, report, stop):
             slopes = lambda a, alpha: theory.stochastic_slopes(a, alpha, scores, c.d, c.q, c.draws)
 
         def advance(state, steps):
-            L, a, alpha = theory.descend(slopes, c.lr, steps, (W_star ** 2).sum(), c.d, *state)
-            return L[:-1].tolist(), [float(a[-1]), float(alpha[-1])]
+            losses = []
+            while steps > 0:
+                if stop():
+                    raise KeyboardInterrupt
+                L, a, alpha = theory.descend(slopes, c.lr, min(steps, 1000), (W_star ** 2).sum(), c.d, *state)
+                losses, state, steps = losses + L[:-1].tolist(), [float(a[-1]), float(alpha[-1])], steps - 1000
+            return losses, state
 
         def expand(state):
             return [state[0] * W_star, state[1] * V_star]
@@ -380,8 +388,6 @@ def train_population(run, report, stop):
         if c.pe != "fixed":
             run["a"][-1], run["alpha"][-1] = state      # as they are, not as read off from W and V
         report(run)
-        if stop():
-            raise KeyboardInterrupt
 
 
 def save(run, path):
@@ -403,33 +409,39 @@ def load(path):
         with np.load(path, allow_pickle=False) as file:
             run = dict(file) | {"config": str(file["config"]), "random": json.loads(str(file["random"]))}
         version = json.loads(run["config"])["format"]
-    except (OSError, EOFError, ValueError, KeyError, TypeError, MemoryError, zipfile.BadZipFile, zlib.error):
-        raise ValueError(f"{path} is not a run file of this train.py") from None
+    except OSError as problem:
+        raise ValueError(f"{str(path)!r} cannot be read: {problem.strerror or problem}") from None
+    except Exception:       # whatever a file that is no run file, or was damaged, makes the readers do
+        raise ValueError(f"{str(path)!r} is not a run file of this train.py") from None
     if version != FORMAT:
-        raise ValueError(f"{path} is a run file of format {version}; this train.py reads format {FORMAT}")
+        raise ValueError(f"{str(path)!r} is a run file of format {version}; this train.py reads format {FORMAT}")
     try:
         return check(run)
-    except (ValueError, KeyError, TypeError, AttributeError) as problem:
-        raise ValueError(f"{path} is a damaged run file: {problem}") from None
+    except Exception as problem:
+        raise ValueError(f"{str(path)!r} is a damaged run file: {problem}") from None
 
 
 def check(run):
     """Raises ValueError unless all of a run as read from a file fits together; returns the run."""
     config, flags = json.loads(run["config"]), []
     free = config.keys() & {*EVALUATION, "eval_draws", "format"}        # what no flag sets
-    skip = free | set(SAMPLED if "population" in config else ())
+    skip = free | set(SAMPLED if "population" in config else ())        # what the parser sets itself
     for key, value in config.items():
         if key not in free | vars(read([])).keys() - {"out", "resume", "quick", "benchmark"}:
             raise ValueError(f"{key} is not a setting")
         if key not in skip and value is not False:
             flags.append(f"--{key.replace('_', '-')}" + ("" if value is True else f"={value}"))
-    same = parse(flags)[0] | {key: config[key] for key in free} == config
-    if not same or not all(type(config[key]) is int and config[key] > 0 for key in free):
+    free = {key: config[key] for key in free}
+    same = json.dumps(parse(flags)[0] | free, sort_keys=True) == json.dumps(config, sort_keys=True)
+    if not same or not all(type(value) is int and 0 < value <= 10 ** 6 for value in free.values()):
         raise ValueError("its settings contradict each other")
+    if memory(config) > MACHINE_MEMORY:
+        raise ValueError("its settings need more memory than this machine has")
     if run["random"] is None:
         del run["random"]
     template, n, m = start(config), len(run["step"]), len(run["eval_step"])
-    other = template.keys() ^ (run.keys() - {"error", "error_se"})
+    errors = {"error", "error_se"} if config["model"] == "fcn" and n == config["steps"] else set()
+    other = run.keys() ^ (template.keys() | errors)
     if other:
         raise ValueError(f"too much or missing: {', '.join(sorted(other))}")
     for key in sorted(run.keys() - {"config", "random"}):
@@ -451,7 +463,10 @@ def check(run):
             evaluated != sorted(set(evaluated)) or evaluated[-1] > n):
         raise ValueError("step or eval_step are not in order")
     if "random" in run:
-        run["random"]["state"]["state"] = np.array(run["random"]["state"]["state"], dtype=np.uint64)
+        state = np.array(run["random"]["state"]["state"], dtype=np.uint64)
+        if state.shape != template["random"]["state"]["state"].shape:
+            raise ValueError("random has a wrong shape")
+        run["random"]["state"]["state"] = state
         np.random.SFC64().state = run["random"]
     return run
 
@@ -506,8 +521,8 @@ def command_line():
         metavar="M")
     add("--depth", f"hidden layers of a net; after the first, of the same width but at least "
         f"{LATER_WIDTH}", 1, type=whole(1), metavar="L")
-    add("--population", "gradient descent on the population loss, exactly: two numbers for one-hot and "
-        "stochastic encodings, all subsets for fixed ones and a small T", "fresh batches",
+    add("--population", "gradient descent on the population loss: two numbers for one-hot and stochastic "
+        "encodings, all subsets for fixed ones and a small T", "fresh batches",
         action="store_true")
     size("T", "sequence length")
     size("d", "token dimension")
@@ -525,7 +540,7 @@ def command_line():
     add("--out", "file for the run", "in the folder runs beside train.py, named after the settings that "
         "differ from the default ones", metavar="RUN.npz")
     add("--resume", "continue the run in this file to its number of steps, with the settings that it holds; "
-        "--steps raises that number", "a new run", metavar="RUN.npz")
+        "--steps raises that number, if the learning rate is constant", "a new run", metavar="RUN.npz")
     add("--quick", "classroom version, a few seconds", "off", action="store_true")
     add("--benchmark", "measure what a training step costs, and how that grows", "off", action="store_true")
     return parser
@@ -647,17 +662,16 @@ def resume(args):
         run = load(args.resume)
     except ValueError as problem:
         raise ValueError(f"argument --resume: {problem}; allowed: a file that train.py has written") from None
-    config, done = json.loads(run["config"]), len(run["step"])
-    if args.steps not in (None, config["steps"]):
+    config, n = json.loads(run["config"]), args.steps
+    if n not in (None, config["steps"]):
         if config["schedule"] != "constant":
-            raise ValueError(f"argument --steps: {args.steps} is not the number for which the learning rate of "
-                             f"{args.resume} falls to 0; allowed: {config['steps']}")
-        if args.steps < done:
-            raise ValueError(f"argument --steps: {args.steps} is less than {args.resume} has; allowed: at least "
-                             f"{done}")
-        run["config"] = json.dumps(config | {"steps": args.steps})
-        if args.steps > done:       # the precise error of a net belongs to the end of a run
-            run = {key: value for key, value in run.items() if key not in ("error", "error_se")}
+            raise ValueError(f"argument --steps: {n} is not the number for which the learning rate of "
+                             f"{args.resume!r} falls to 0; allowed: {config['steps']}")
+        if n < config["steps"]:
+            raise ValueError(f"argument --steps: {n} is less than {args.resume!r} is meant to have; allowed: at "
+                             f"least {config['steps']}")
+        run["config"] = json.dumps(config | {"steps": n})
+        run = {key: value for key, value in run.items() if key not in ("error", "error_se")}    # of the end
     return run, Path(args.resume).resolve()
 
 
@@ -675,8 +689,11 @@ def check_out(flag, given, config):
         if path.exists():
             run = load(path)
             there = len(run["step"])
-            if json.loads(run["config"]) | {"steps": 0} != config | {"steps": 0} or there > config["steps"]:
+            free = {"steps": 0} if config["schedule"] == "constant" else {}
+            if json.loads(run["config"]) | free != config | free:
                 raise ValueError("it holds a run with other settings")
+            if there > config["steps"]:
+                raise ValueError(f"it has {there} steps already")
         temporary = f"{path}.{os.getpid()}.tmp"
         with open(temporary, "wb"):
             pass
@@ -699,12 +716,11 @@ def describe(config):
         draws = f", {c.draws} draws a step" if c.draws > 1 else ""
         keys = "[Z, z_query]" if c.attend_to_query else "Z"
         model = f"Attention with keys {keys}; {c.pe}{family} PE, d_e = {c.pe_dim}{draws}; init {c.init}"
-    if "population" in config:
-        return (f"Sparse token selection: the mean of q = {c.q} out of T = {c.T} tokens, d = {c.d}.\n{model};\n"
-                f"gradient descent on the population loss, lr {c.lr:g}, float64, seed {c.seed}.\n")
     decay = ", falling to 0 as a cosine" if c.schedule == "cosine" else ""
+    how = f"{c.optimizer}, lr {c.lr:g}{decay}, "
+    how += "on the population loss" if "population" in config else f"batches of {c.batch}"
     return (f"Sparse token selection: the mean of q = {c.q} out of T = {c.T} tokens, d = {c.d}.\n{model};\n"
-            f"{c.optimizer}, lr {c.lr:g}{decay}, batches of {c.batch}, {c.dtype}, seed {c.seed}.\n")
+            f"{how}, {c.dtype}, seed {c.seed}.\n")
 
 
 def bound(config):
@@ -729,10 +745,10 @@ def progress(config, done=0):
 
     def report(run):
         t, error = run["eval_step"][-1], run["error_T_test"][-1]
-        if t == 0:
-            loss, rate, left = "-", "-", "-"
-        else:
+        loss, rate, left = "-", "-", "-"
+        if t > 0:
             loss = short(np.mean(run["loss"][run["eval_step"][-2]:]))
+        if t > done:
             rate = (t - done) / (time.time() - begin)
             rate, left = f"{rate:.0f}", f"{(config['steps'] - t) / rate:.0f} s"
         if config["model"] == "attention":
@@ -768,7 +784,7 @@ def summary(run):
                          f"  nearest multiple {run[multiple][-1]:.4f} {name}*")
     elif bound(config) > 0:
         excess = (run["error"] - bound(config)) / run["error_se"]
-        lines.append(f"{'the one over the other':40}  {run['error'] / bound(config):7.4f}  (the difference is "
+        lines.append(f"{'error / lower bound':40}  {run['error'] / bound(config):7.4f}  (the difference is "
                      f"{excess:.1f} standard errors)")
     return "\n".join(lines)
 
@@ -860,14 +876,20 @@ def main():
     except MemoryError as problem:
         fail(f"{problem}. Try a smaller --T, --d, --pe-dim, --width, --batch or --draws")
         return 1
-    except BrokenPipeError:         # as in: python train.py | head
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        fail("interrupted")
         return 130
+    except OSError as problem:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(problem, BrokenPipeError):        # as in: python train.py | head
+            return 130
+        fail(f"standard output: {problem.strerror}")
+        return 1
 
 
 def fail(message):
-    """Say on standard error what is wrong."""
-    print(f"train.py: error: {message}", file=sys.stderr)
+    """Say on standard error, in one line, what is wrong."""
+    print("train.py: error:", str(message).replace("\n", "\\n"), file=sys.stderr)
 
 
 def train_and_save(run, out, there):
@@ -878,10 +900,8 @@ def train_and_save(run, out, there):
     config, signals, begin = json.loads(run["config"]), [], time.time()
     shown, before, status, failed = os.path.relpath(out), len(run["step"]), 0, False
 
-    def note(number, frame):        # the first signal ends training after a step, the second one at once
+    def note(number, frame):        # training ends at the next step that asks
         signals.append(number)
-        if len(signals) > 1:
-            raise KeyboardInterrupt
 
     def save_progress():
         nonlocal there, failed
@@ -916,8 +936,7 @@ def train_and_save(run, out, there):
         fail("interrupted")
         status = 143 if signal.SIGTERM in signals else 130
     done = len(run["step"])
-    if len(signals) < 2:            # else it was interrupted in the middle of a step
-        save_progress()
+    save_progress()
     for number, handler in handlers.items():
         signal.signal(number, handler)
     if max(there, 0) < done:
