@@ -872,6 +872,15 @@ def test_adam_follows_its_published_recursion():
     np.testing.assert_allclose(w, want, rtol=1e-12)
 
 
+def test_the_first_step_of_adam_moves_every_weight_by_the_learning_rate():
+    """Its bias correction starts at t = 1: the first step is lr times the sign of the gradient."""
+    run = trained("--optimizer", "adam", "--init", "random", "--steps", "1", "--lr", "0.5")
+    before = train.weights_of(train.start(json.loads(run["config"])))
+    for old, new in zip(before, train.weights_of(run)):
+        moved = abs(new - old)[abs(new - old) > 0]      # less only where the gradient is as small as eps
+        assert len(moved) > 20 and moved.max() < 0.5 + 1e-6 and np.median(moved) > 0.499
+
+
 # The command line, as a user meets it
 
 def command(*arguments, cwd=HERE):
@@ -1221,6 +1230,18 @@ def test_more_steps_continue_a_finished_run(flags, tmp_path, monkeypatch):
     for key in "W", "V", "loss", "step":
         np.testing.assert_array_equal(run[key], longer[key])
     assert json.loads(run["config"])["steps"] == 60 == run["eval_step"][-1]
+
+
+def test_a_run_file_is_replaced_and_never_written_into(tmp_path):
+    """The old file is another file on the disk, and is whole as long as somebody reads it."""
+    path, run = tmp_path / "run.npz", new_run("--pe stochastic", "--steps", "20")
+    train.train(run)
+    train.save(run, path)
+    first = path.read_bytes()
+    with open(path, "rb") as old:
+        train.save(run | {"loss": [0.0] * 20}, path)
+        assert old.read() == first != path.read_bytes()
+    assert [p.name for p in tmp_path.iterdir()] == ["run.npz"]
 
 
 def finished(flags, path):

@@ -31,6 +31,7 @@ positions unequal logits: so with stochastic PE the loss ends above the error.
 """
 
 import argparse
+import io
 import json
 import math
 import os
@@ -392,10 +393,11 @@ def train_population(run, report, stop):
 
 def save(run, path):
     """Write a run to path, by way of a temporary file: an old file is replaced whole, or kept."""
-    temporary = f"{path}.{os.getpid()}.tmp"
+    content, temporary = io.BytesIO(), f"{path}.{os.getpid()}.tmp"
+    np.savez(content, **run | {"random": json.dumps(run.get("random"), default=np.ndarray.tolist)})
     try:
         with open(temporary, "wb") as file:
-            np.savez(file, **run | {"random": json.dumps(run.get("random"), default=np.ndarray.tolist)})
+            file.write(content.getbuffer())
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
