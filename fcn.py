@@ -180,8 +180,8 @@ def demo():
     n = 500
     X = rng.standard_normal((n, T, d))
     y = rng.random((n, T)).argsort(axis=1)[:, :q]
-    print(f"\nTwo nets that solve the task as B grows, of width 2 T d and T d; loss on {n} sequences (which have\n"
-          "no token beyond 5: so there the measured loss is of rounding, the formula is of rare tokens):\n")
+    print(f"\nTwo nets that solve the task as B grows, of width 2 T d and T d; loss on {n} sequences. Their largest\n"
+          f"|x| is {abs(X).max():.2f}: for B beyond it only rounding is measured, where the formula counts rare tokens.\n")
     print(f"         width {2 * T * d:5d}           width {T * d:5d}")
     print("    B    formula  measured    formula  measured")
     for B in range(7):
