@@ -5,13 +5,16 @@
     python plots.py --quick           all of them, on a small task, into runs/quick/
 
 A training run is cached in runs/figures/, under a hash of its whole configuration: what is there is
-not trained again, and a call that was interrupted goes on.  Compared arms have seeds 0, 1 and 2;
-lines are their mean, and bands their range.
+not trained again, and a call that was interrupted goes on.  Compared arms have seeds 0, 1 and 2, and
+with one seed they see the same sequences, in training and in evaluation; lines are the mean of the
+seeds, and bands their range.
 """
 
 import argparse
+import contextlib
 import functools
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -28,7 +31,7 @@ import matplotlib
 matplotlib.use("Agg")           # draws into files, no display is needed
 import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.animation import FuncAnimation, PillowWriter
+from matplotlib.animation import PillowWriter
 from matplotlib.colors import SymLogNorm
 
 import fcn
@@ -57,7 +60,7 @@ ARMS = {
     "full model": "--pe stochastic --attend-to-query --init random --steps 6000",
 }
 # Figure 6: nets of WIDTHS at T = 10, and one of attention's width at T = 200.
-WIDTHS, DEPTHS = (1, 5, 15, 25, 40, 50, 75, 150), (1, 2)
+WIDTHS, DEPTHS = (1, 5, 15, 25, 40, 50, 75), (1, 2)
 NETS = {(m, depth): f"net, {m} units, {depth} hidden" for depth in DEPTHS for m in WIDTHS}
 ARMS |= {arm: f"--model fcn --T 10 --d 5 --q 3 --width {m} --depth {depth} --steps 6000"
          for (m, depth), arm in NETS.items()}
@@ -79,10 +82,13 @@ COUNTED_T = 50, 100, 200, 500, 1000
 
 # Figure 8: a learning rate that falls to 0, so that the loss comes down to its floor.
 FLOORS = {(d_e, K): f"floor, d_e = {d_e}, K = {K}"
-          for d_e, K in ((16, 1), (32, 1), (64, 1), (128, 1), (16, 4), (64, 4))}
+          for d_e, K in ((16, 1), (64, 1), (128, 1), (16, 4), (64, 4))}
 ARMS |= {arm: f"--T 20 --d 5 --q 3 --lr 4 --schedule cosine --steps 2500 --pe-dim {d_e} --draws {K}"
          for (d_e, K), arm in FLOORS.items()}
 LENGTHS = 200, 400, 1000, 4000, 10_000, 20_000      # those measured; predicted to 10^5
+
+# Of these only the end is drawn, so they are evaluated only there; the others at 40 moments.
+NO_CURVES = {"full model", "net", "attention, T = 10", *NETS.values(), *FLOORS.values()}
 
 
 def configurations(arm, quick=False):
@@ -94,7 +100,7 @@ def configurations(arm, quick=False):
     if quick:       # the smaller d_e and T, the smaller a stable --lr of gradient descent
         flags += ["--quick", "--steps", "300" if "--T" in flags else "1500"]
         flags += ["--lr", "1"] if "--lr" in flags else []
-    ours = {"evaluations": 200 if "--population" in flags and "--T" in flags else 40}
+    ours = {"evaluations": 1 if arm in NO_CURVES else 200 if "--population" in flags and "--T" in flags else 40}
     ours |= {"eval_draws": 1} if "orthonormal" in flags or "--population" in flags else {}
     seeds = SEEDS[:1] if "--population" in flags else SEEDS
     return [train.parse(flags + ["--seed", str(seed)])[0] | ours for seed in seeds]
@@ -121,33 +127,52 @@ def cached(config):
     return None
 
 
-def train_and_save(config, path):
-    """Train one run, in a process of its own, and save it; returns its configuration."""
-    run = train.start(config)
-    train.train(run)
-    train.save(run, path)
-    return config
+def train_and_save(configs):
+    """Train the runs of a group, in a process of its own, into the cache; returns their configurations."""
+    def report(run):
+        if len(run["step"]) == settings(run)["steps"]:
+            train.save(run, cache_file(settings(run)))
+
+    runs = [train.start(config) for config in configs]
+    if "population" in configs[0]:
+        train.train(runs[0], report)
+    else:
+        train.train_together(runs, report)
+    return configs
 
 
-def obtain(arms, quick, jobs):
-    """The runs {arm: [run of each seed]}: from the cache, or else trained, several at a time."""
-    wanted = {arm: configurations(arm, quick) for arm in arms}
-    CACHE.mkdir(parents=True, exist_ok=True)
-    missing = [config for configs in wanted.values() for config in configs if not cached(config)]
-    missing.sort(key=cost, reverse=True)
+def groups(configs):
+    """Groups of runs that see the same sequences, of at most 4, so that there is a group for each core."""
+    alike = {}
+    for config in sorted(configs, key=cost, reverse=True):
+        key = cache_file(config) if "population" in config else tuple(config[key] for key in train.BATCH)
+        alike.setdefault(key, []).append(config)
+    return [group[i:i + 4] for group in alike.values() for i in range(0, len(group), 4)]
+
+
+@contextlib.contextmanager
+def processes(jobs):
+    """A pool of processes; after Ctrl-C, or a problem, they end at once."""
     for threads in "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS":
-        os.environ[threads] = "1"       # the runs are parallel, so the algebra of each is not
+        os.environ[threads] = "1"       # the processes are parallel, so the algebra of each is not
     with ProcessPoolExecutor(jobs, get_context("spawn"), signal.signal,
                              (signal.SIGINT, signal.SIG_IGN)) as pool:
         try:
-            tasks = [pool.submit(train_and_save, config, cache_file(config)) for config in missing]
-            show_progress(as_completed(tasks), missing)
-        except BaseException:       # Ctrl-C, for one: what is finished is in the cache
+            yield pool
+        except BaseException:
             for process in active_children():
                 process.terminate()
             raise
-    return {arm: [train.load(cache_file(config)) for config in configs]
-            for arm, configs in wanted.items()}
+
+
+def train_missing(pool, arms, quick):
+    """Train the runs of these arms that are not in the cache, several at a time, the longest first."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    wanted = {cache_file(config): config for arm in arms for config in configurations(arm, quick)}
+    missing = [config for config in wanted.values() if not cached(config)]
+    longest_first = sorted(groups(missing), key=lambda group: sum(map(cost, group)), reverse=True)
+    tasks = [pool.submit(train_and_save, group) for group in longest_first]
+    show_progress(as_completed(tasks), missing)
 
 
 def cost(config):
@@ -159,16 +184,17 @@ def cost(config):
 
 
 def show_progress(finished, missing):
-    """Say after each finished run how many there are, and how long the others will take."""
-    begin, total, done = time.time(), sum(cost(config) for config in missing), 0
+    """Say after each finished group how many runs there are, and how long the others will take."""
+    begin, total, done, count, shown = time.time(), sum(map(cost, missing)), 0, 0, 0
     if missing:
         print(f"{len(missing)} runs to train", flush=True)
-    for count, task in enumerate(finished, 1):
-        done += cost(task.result())
+    for task in finished:
+        done += sum(map(cost, task.result()))
+        count += len(task.result())
         left = (time.time() - begin) * (total - done) / done
         last = count == len(missing)
-        if sys.stdout.isatty() or last or count % math.ceil(len(missing) / 25) == 0:
-            end = "\r" if sys.stdout.isatty() and not last else "\n"
+        if sys.stdout.isatty() or last or count - shown >= len(missing) / 25:
+            end, shown = "\r" if sys.stdout.isatty() and not last else "\n", count
             print(f"{count} of {len(missing)} runs, {left:4.0f} s left ", end=end, flush=True)
 
 
@@ -488,7 +514,7 @@ def figure_6(runs):
     for axis, nets, attention in (axes[0], NETS, "attention, T = 10"), (axes[1], large, "stochastic, signs"):
         c = settings(runs[attention][0])
         T, d, q, own = c["T"], c["d"], c["q"], c["d"] + c["pe_dim"]
-        m = np.arange(3 * T * d + 1)
+        m = np.arange(2 * T * d + 1)
         axis.plot(m / (T * d), fcn.width_lower_bound(m, T, d, q), color=OTHER,
                   label="lower bound for every net")
         for depth, color, marker in zip(DEPTHS, (FIXED, THIRD), "ov"):
@@ -528,13 +554,10 @@ def claims_6(runs):
         gaps.append((errors - least) / deviations)          # all are (depths, seeds)
         if least > 0:
             text, relative, most, form = f"loss / bound {least:.4f} at most 1.1", errors / least, 1.1, "{:.3f}"
-            lowest = f"; least {gaps[-1].min():+.1f} s.e."
         else:
-            text, relative, most, form = "bound 0; loss under 1 % of d/(2q)", errors / zero, 0.01, "{:.3%}"
-            lowest = ""
+            text, relative, most, form = "bound 0; loss under 2 % of d/(2q)", errors / zero, 0.02, "{:.1%}"
         rows.append((f"m = {m}, 1 and 2 hidden layers: {text}",
-                     " and ".join(form.format(mean) for mean in relative.mean(axis=1)) + lowest,
-                     relative.max() <= most))
+                     " and ".join(form.format(mean) for mean in relative.mean(axis=1)), relative.max() <= most))
     rows.append((f"none of the {np.size(gaps)} nets is more than 4 standard errors below the bound",
                  f"lowest {np.min(gaps):+.1f} s.e.", np.min(gaps) > -4))
     for arm, c in ("attention, T = 10", small), ("stochastic, signs", large):
@@ -673,15 +696,22 @@ def predicted_error(run, T, K=train.EVAL_DRAWS):
 
 
 def measured_error(run, T):
-    """The error at length T on 64 sequences; the draws of E come one after another, which saves memory."""
+    """The error at length T on 128 sequences; the draws of E come one after another, which saves memory."""
     c = settings(run)
     rng = train.stream(c["seed"], "test")
-    X, y = sts.sample_sts(rng, 64, T, c["d"], c["q"], c["dtype"])
+    X, y = sts.sample_sts(rng, 128, T, c["d"], c["q"], c["dtype"])
     f = 0
     for _ in range(train.EVAL_DRAWS):
         E = sts.positional_encoding(c["pe_family"], T, c["pe_dim"], rng, 1, c["dtype"])
         f = f + sts.forward(run["W"], run["V"], X, y, E)[0] / train.EVAL_DRAWS
     return 0.5 * ((f - sts.sts_target(X, y)) ** 2).sum() / len(X)
+
+
+def long_errors(run):
+    """The errors at LENGTHS; they are kept in the run, as both the figure and its claims need them."""
+    if "long_errors" not in run:
+        run["long_errors"] = [measured_error(run, T) for T in LENGTHS]
+    return run["long_errors"]
 
 
 def figure_8(runs):
@@ -707,7 +737,7 @@ def figure_8(runs):
                   for length in T]
         right.plot(T, errors, style, color=OTHER, label=f"predicted, {name}")
     for i, run in enumerate(runs["stochastic, signs"]):
-        right.plot(LENGTHS, [measured_error(run, length) for length in LENGTHS], "o", color=STOCHASTIC,
+        right.plot(LENGTHS, long_errors(run), "o", color=STOCHASTIC,
                    fillstyle="none", label=None if i else f"measured, {train.EVAL_DRAWS} draws")
     right.axhline(own["d"] / (2 * own["q"]), color=OTHER, linewidth=1, linestyle=":")
     right.set(title=f"trained at T = {own['T']} (Figure 4)", xscale="log", yscale="log",
@@ -715,7 +745,7 @@ def figure_8(runs):
     right.legend(frameon=False)
     figure.supxlabel(f"Random signs, d = {c['d']}, q = {c['q']}, n = {c['batch']}, one point for each of "
                      f"{len(SEEDS)} seeds. Left: lr {c['lr']:g} falling to 0 as a cosine.\nRight: "
-                     f"$d_e$ = {own['pe_dim']}, 64 sequences at each length; dotted: d/(2q).", fontsize=11)
+                     f"$d_e$ = {own['pe_dim']}, 128 sequences at each length; dotted: d/(2q).", fontsize=11)
     return figure
 
 
@@ -728,8 +758,7 @@ def claims_8(runs):
         ratios = np.array([final_loss(run) for run in runs[arm]]) / floor
         rows.append((f"T = {c['T']}, d_e = {c['pe_dim']}, K = {c['draws']}: training loss / floor {floor:.4f}, "
                      "0.95 to 1.3", spread(ratios), 0.95 <= ratios.min() and ratios.max() <= 1.3))
-    for T in LENGTHS:
-        measured = np.array([measured_error(run, T) for run in runs["stochastic, signs"]])
+    for T, measured in zip(LENGTHS, np.transpose([long_errors(run) for run in runs["stochastic, signs"]])):
         predicted = np.array([predicted_error(run, T) for run in runs["stochastic, signs"]])
         ratios = measured / predicted
         rows.append((f"T_test = {T}: error / predicted {predicted.mean():.4f}, 0.8 to 1.25", spread(ratios),
@@ -755,18 +784,17 @@ def movie(path):
     right.plot(run["step"], run["loss"], color=STOCHASTIC, linewidth=1)
     marker = right.axvline(0, color="k")
     right.set(xlabel="step t", ylabel="training loss", yscale="log")
-
-    def draw(frame):
-        t, W, V = frame
-        images[0].set_data(W)
-        images[1].set_data(V)
-        marker.set_xdata([t, t])
-        figure.suptitle(f"T = {config['T']}, q = {config['q']}: step {t}")
-
-    draw(frames[0])
+    figure.suptitle(" ")
     figure.canvas.draw()
     figure.set_layout_engine("none")        # laid out once, not again for each frame
-    FuncAnimation(figure, draw, frames, cache_frame_data=False).save(path, PillowWriter(fps=10), dpi=70)
+    writer = PillowWriter(fps=10)
+    with writer.saving(figure, path, dpi=70):
+        for t, W, V in frames:
+            images[0].set_data(W)
+            images[1].set_data(V)
+            marker.set_xdata([t, t])
+            figure.suptitle(f"T = {config['T']}, q = {config['q']}: step {t}")
+            writer.grab_frame()
 
 
 FIGURES = {     # name: drawing, claims, arms
@@ -781,6 +809,19 @@ FIGURES = {     # name: drawing, claims, arms
           + ["stochastic", "stochastic, exact", "stochastic, signs", "stochastic, signs, exact"]),
     "8": (figure_8, claims_8, ["stochastic, signs", *FLOORS.values()]),
 }
+
+
+def make(name, quick, path):
+    """Draw a figure or the movie, in a process of its own; returns the rows of its claims, for the table."""
+    draw, claims, arms = FIGURES.get(name, (None, lambda runs: [], []))
+    runs = {arm: [train.load(cache_file(config)) for config in configurations(arm, quick)] for arm in arms}
+    with plt.rc_context(STYLE):
+        if name == "movie":
+            movie(path)
+        else:
+            draw(runs).savefig(path)
+    plt.close("all")
+    return [(name, *row) for row in claims(runs)]
 
 
 def table(rows):
@@ -803,7 +844,7 @@ def parse(argv):
     parser.add_argument("--quick", action="store_true",
                         help="a small task, T = 20, in a minute (default: the paper's task)")
     parser.add_argument("--jobs", type=train.whole(1), default=os.cpu_count(), metavar="N",
-                        help="training runs at a time (default: one for each core, here %(default)s)")
+                        help="processes that train and draw (default: one for each core, here %(default)s)")
     parser.add_argument("--out", metavar="FOLDER",
                         help="where to put the figures (default: the folder figures beside plots.py, or "
                              "runs/quick with --quick)")
@@ -832,20 +873,13 @@ def parse(argv):
 def main():
     """Make the figures that the command line asks for, and print the table of claims."""
     args, begin, rows = parse(sys.argv[1:]), time.time(), []
+    paths = [args.out / ("movie.gif" if name == "movie" else f"figure_{name}.{args.format}") for name in args.figures]
     numbered = [name for name in args.figures if name in FIGURES]
     try:
-        needed = {arm: None for name in numbered for arm in FIGURES[name][2]}
-        runs = obtain(needed, args.quick, args.jobs)
-        with plt.rc_context(STYLE):
-            for name in args.figures:
-                path = args.out / ("movie.gif" if name == "movie" else f"figure_{name}.{args.format}")
-                if name == "movie":
-                    movie(path)
-                else:
-                    draw, claims, _ = FIGURES[name]
-                    draw(runs).savefig(path)
-                    rows += [(name, *row) for row in claims(runs)]
-                plt.close("all")
+        with processes(args.jobs) as pool:
+            train_missing(pool, {arm: None for name in numbered for arm in FIGURES[name][2]}, args.quick)
+            for path, claims in zip(paths, pool.map(make, args.figures, itertools.repeat(args.quick), paths)):
+                rows += claims
                 print(os.path.relpath(path), flush=True)
         if rows:
             print("\n" + table(rows))

@@ -8,12 +8,17 @@ import itertools
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import time
 import tracemalloc
 from pathlib import Path
+
+for threads in "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS":
+    os.environ.setdefault(threads, "1")     # before NumPy loads: for small matrices, threads only wait
 
 import numpy as np
 import pytest
@@ -714,8 +719,8 @@ def test_golden_trajectory():
     np.testing.assert_allclose(run["loss"], GOLDEN, rtol=1e-6)
 
 
-GOLDEN = [0.44691887, 0.453749358, 0.398550037, 0.441854705, 0.800608324, 0.77751597,
-          0.516606494, 0.517041395, 0.263592217, 0.630960284]
+GOLDEN = [0.628033128, 0.223209849, 0.236342103, 0.321623796, 0.376871638, 0.213821482,
+          0.334678831, 0.346986858, 0.549263659, 0.477805012]
 
 
 @pytest.mark.parametrize("flags", ("--pe onehot", "--pe fixed", "--pe stochastic --draws 3",
@@ -753,6 +758,48 @@ def test_the_family_and_the_dimension_of_encodings_are_those_asked_for():
 def test_purposes_have_random_streams_of_their_own():
     draws = [train.stream(seed, purpose).random() for seed in (0, 1) for purpose in train.PURPOSES]
     assert len(set(draws)) == 2 * len(train.PURPOSES)
+
+
+def test_the_sequences_of_a_step_depend_on_the_seed_the_step_and_the_sizes_alone():
+    one = train.batch(train.parse([*TINY])[0], 3)
+    for flags in ("--pe onehot", "--lr 7", "--optimizer adam", "--attend-to-query", "--init random", "--steps 5"):
+        for a, b in zip(one, train.batch(train.parse([*TINY, *flags.split()])[0], 3)):
+            np.testing.assert_array_equal(a, b)
+    net = train.parse([*TINY[:-2], "--model", "fcn"])[0]
+    np.testing.assert_array_equal(one[0], train.batch(net, 3)[0])
+    others = [train.batch(net, 4), train.batch(net | {"seed": 1}, 3), train.batch(net | {"seed": 2 ** 32}, 3)]
+    tokens = [set(X.ravel()) for X, _ in (one, *others)]
+    assert len(set().union(*tokens)) == 4 * one[0].size
+
+
+def test_evaluation_sequences_do_not_depend_on_the_encodings():
+    """Models that answer 0 have the same errors; those that answer with the mean of all tokens too."""
+    configs = [train.parse([*TINY, *flags.split()])[0] for flags in ("", "--pe fixed", "--pe onehot")]
+    configs.append(configs[0] | {"eval_draws": 1})
+    for scale in 0, 1:
+        errors = []
+        for config in configs:
+            W, V = sts.ground_truth(2, config["pe_dim"])
+            errors.append(train.evaluate([0 * W, scale * V], config))
+        for other in errors[1:]:
+            np.testing.assert_allclose(other[0] + other[1], errors[0][0] + errors[0][1], rtol=1e-12)
+        assert len(set(errors[0][0])) == 5
+
+
+def test_runs_on_other_sequences_are_not_trained_together():
+    runs = [new_run("--steps 3"), new_run("--steps 3 --seed 1")]
+    with pytest.raises(ValueError, match="differ in one of seed"):
+        train.train_together(runs)
+
+
+def test_runs_that_are_trained_together_are_those_trained_alone_bit_for_bit():
+    flags = "--steps 30", "--pe fixed --steps 50", "--optimizer adam --draws 2 --steps 21", "--model fcn --width 7 --steps 40"
+    together, alone = ([new_run(line.replace("--steps", "--schedule constant --steps")) for line in flags] for _ in range(2))
+    train.train_together(together)
+    for one, two in zip(together, alone):
+        train.train(two, ahead=True)
+        assert_same(one, two)
+    assert [len(run["loss"]) for run in together] == [30, 50, 21, 40]
 
 
 def test_validation_sequences_are_not_those_of_training(monkeypatch):
@@ -974,7 +1021,7 @@ def test_the_run_file_holds_what_train_py_says(quick):
     with np.load(path, allow_pickle=False) as file:
         run = dict(file)
     m, steps = len(run["eval_step"]), 3000
-    assert {key: run[key].shape for key in run} == dict(random=(), a=(m,), alpha=(m,),
+    assert {key: run[key].shape for key in run} == dict(a=(m,), alpha=(m,),
         config=(), W=(35, 35), V=(3, 35), step=(steps,), loss=(steps,), eval_step=(m,), T_test=(5,),
         error_T_test=(m, 5), q_test=(4,), error_q_test=(m, 4), cos_W=(m,), cos_V=(m,))
     assert run["eval_step"][0] == 0 and run["eval_step"][-1] == steps
@@ -1026,6 +1073,7 @@ BAD = """
 --init xavier    | --init | 'xavier' | random
 --dtype float16  | --dtype | 'float16' | float32
 --pe onehot --pe-dim 39                           | --pe-dim | 39 | at least 40
+--pe onehot --T 1 --q 1                           | --T | 1 | at least 2
 --pe fixed --pe-family orthonormal --pe-dim 20    | --pe-dim | 20 | at least 40
 --pe onehot --pe-family rademacher                | --pe-family | rademacher | --pe fixed
 --pe fixed --draws 2                              | --draws | 2 | --pe stochastic
@@ -1194,10 +1242,7 @@ def assert_same(one, two):
     """Two runs are equal bit for bit."""
     assert one.keys() == two.keys()
     for key in one:
-        if key == "random":
-            assert json.dumps(one[key], default=np.ndarray.tolist) == json.dumps(two[key], default=np.ndarray.tolist)
-        else:
-            np.testing.assert_array_equal(np.asarray(one[key]), np.asarray(two[key]), strict=key not in train.LOGS)
+        np.testing.assert_array_equal(np.asarray(one[key]), np.asarray(two[key]), strict=key not in train.LOGS)
 
 
 @pytest.mark.parametrize("flags", KINDS_OF_RUNS)
@@ -1244,12 +1289,6 @@ def test_a_run_file_is_replaced_and_never_written_into(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["run.npz"]
 
 
-def finished(flags, path):
-    """The run that a command makes without interruption."""
-    assert command("train.py", *flags, "--out", str(path))[0] == 0
-    return train.load(path)
-
-
 @pytest.mark.parametrize("number, expected", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_saves_and_says_how_to_go_on(number, expected, tmp_path, quick):
     path = tmp_path / "run.npz"
@@ -1270,24 +1309,31 @@ def test_a_signal_saves_and_says_how_to_go_on(number, expected, tmp_path, quick)
 
 def test_a_run_killed_twenty_times_is_whole_and_ends_the_same(tmp_path):
     """SIGKILL at random moments, most of them while it trains and saves; then it is resumed."""
-    flags, path = "--T 8 --d 2 --q 2 --batch 16 --pe-dim 64 --steps 12000 --optimizer adam".split(), tmp_path / "run.npz"
-    rng, lengths = np.random.default_rng(0), []
-    for _ in range(20):
-        start = ["--resume", str(path)] if path.exists() else [*flags, "--out", str(path)]
-        process = subprocess.Popen([sys.executable, "train.py", *start], cwd=HERE, stdout=subprocess.PIPE,
+    flags = "--T 8 --d 2 --q 2 --batch 16 --pe-dim 64 --steps 6000 --optimizer adam".split()
+    path, whole, rng, lengths = tmp_path / "run.npz", tmp_path / "whole.npz", np.random.default_rng(0), []
+
+    def lives(arguments, longest):
+        """Seconds that a process lives after it has loaded, and is killed if these are more than longest."""
+        process = subprocess.Popen([sys.executable, "train.py", *arguments], cwd=HERE, stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, text=True)
-        process.stdout.readline()           # it has loaded
+        process.stdout.readline()
+        begin = time.perf_counter()
         try:
-            process.wait(rng.uniform(0, 0.4))
+            process.wait(longest)
         except subprocess.TimeoutExpired:
             process.kill()
         process.communicate()
         assert process.returncode in (0, -signal.SIGKILL)
+        return time.perf_counter() - begin
+
+    longest = lives([*flags, "--out", str(whole)], 600)
+    for _ in range(20):
+        lives(["--resume", str(path)] if path.exists() else [*flags, "--out", str(path)], rng.uniform(0, longest / 8))
         if path.exists():
             lengths.append(len(train.load(path)["step"]))
     assert lengths == sorted(lengths) and len(set(lengths)) > 5
     assert command("train.py", "--resume", str(path))[0] == 0
-    assert_same(train.load(path), finished(flags, tmp_path / "whole.npz"))
+    assert_same(train.load(path), train.load(whole))
 
 
 def test_a_full_disk_is_one_line_and_the_previous_file_survives(tmp_path, quick):
@@ -1325,13 +1371,10 @@ def damage(path):
             edited_file.unlink()
 
     changes = {"NaN": dict(W=run["W"] * np.nan), "infinite loss": dict(loss=run["loss"] + np.inf),
-               "shape": dict(W=run["W"][1:]), "no V": dict(V=None), "no random": dict(random=None),
-               "extra": dict(extra=np.zeros(3)), "short log": dict(loss=run["loss"][1:]),
+               "shape": dict(W=run["W"][1:]), "no V": dict(V=None), "extra": dict(extra=np.zeros(3)), "short log": dict(loss=run["loss"][1:]),
                "order": dict(step=run["step"][::-1]), "type": dict(W=run["W"].astype(int)),
                "precision": dict(W=run["W"].astype(np.float64)), "lengths": dict(T_test=run["T_test"] + 1),
-               "text for numbers": dict(loss=run["loss"].astype(str)), "random": dict(random={"state": 5}),
-               "state": dict(random=run["random"] | {"state": {"state": np.zeros(1, np.uint64)}}),
-               "negative": dict(random=run["random"] | {"uinteger": -5}), "huge": dict(random=run["random"] | {"uinteger": 2 ** 70}),
+               "text for numbers": dict(loss=run["loss"].astype(str)),
                "nested": dict(config="[" * 100_000), "error": dict(error=np.float64(1), error_se=np.float64(1)),
                "longer": dict(config=json.dumps(config | {"steps": 5})), "not JSON": dict(config="{"),
                "a list": dict(config="[1]")}
@@ -1341,7 +1384,7 @@ def damage(path):
         changes[f"config {key}"] = dict(config=json.dumps(config | {key: value}))
     versions |= {name: edited(**change) for name, change in changes.items()}
     objects = path.with_name("objects.npz")
-    np.savez(objects, config=np.array({"a": 1}, dtype=object), random="null")
+    np.savez(objects, config=np.array({"a": 1}, dtype=object))
     versions["pickled"] = objects.read_bytes()
     np.savez(objects, a=np.zeros(3))
     versions["foreign"] = objects.read_bytes()
@@ -1423,6 +1466,7 @@ def test_random_combinations_of_flags_train_or_are_refused(tmp_path, monkeypatch
                "--optimizer": ["gd", "adam"], "--lr": [0.1, 1e-300, 1e30, 1e300], "--schedule": ["constant", "cosine"],
                "--init": ["zero", "random"], "--dtype": ["float32", "float64"], "--seed": [0, 10 ** 20]}
     monkeypatch.setattr(train, "SCORES", 500)
+    monkeypatch.setitem(train.EVALUATION, "eval_sequences", 4)
     monkeypatch.setattr(train, "precise_error", lambda weights, config: (0.1, 0.1))
     outcomes = {0: 0, 1: 0, 2: 0}
     for _ in range(300):
@@ -1470,40 +1514,66 @@ def test_the_benchmark_measures_both_dtypes_and_each_size(monkeypatch, capsys):
 
 # Figures
 
-def test_plots_quick_from_nothing_then_from_the_cache(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(plots, "CACHE", tmp_path / "cache")
-    for name, short in dict(SEEDS=(0,), COUNTED_T=(50, 100), LENGTHS=(200, 1000)).items():
-        monkeypatch.setattr(plots, name, short)
-    monkeypatch.setattr(sys, "argv", ["plots.py", "--quick", "--out", str(tmp_path / "figures")])
-    assert plots.main() == 0
-    first = capsys.readouterr().out
+FILES = "sts.py", "fcn.py", "theory.py", "train.py", "plots.py"
+
+
+@pytest.fixture(scope="module")
+def quick_plots(tmp_path_factory):
+    """A copy of the program, with one seed and fewer sizes, and what it prints: (folder, stdout)."""
+    folder = tmp_path_factory.mktemp("plots")
+    for name in FILES:
+        shutil.copy(HERE / name, folder)
+    source = (folder / "plots.py").read_text()
+    for old, new in (("SEEDS = 0, 1, 2\n", "SEEDS = 0,\n"), ("COUNTED_T = 50, 100, 200, 500, 1000\n", "COUNTED_T = 50, 100\n"),
+                     ("LENGTHS = 200, 400, 1000, 4000, 10_000, 20_000 ", "LENGTHS = 200, 1000 ")):
+        assert source.count(old) == 1
+        source = source.replace(old, new)
+    (folder / "plots.py").write_text(source)
+    status, out, err = command("plots.py", "--quick", cwd=folder)
+    assert (status, err) == (0, "")
+    return folder, out
+
+
+def test_plots_quick_from_nothing_then_from_the_cache(quick_plots):
+    folder, first = quick_plots
     names = [f"figure_{i}.png" for i in range(1, 9)] + ["movie.gif"]
-    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == sorted([*names, "claims.txt"])
-    assert (tmp_path / "figures" / "claims.txt").read_text() in first
+    assert [line for line in first.splitlines() if line.startswith("runs")] == [f"runs/quick/{name}" for name in names]
+    made = folder / "runs" / "quick"
+    assert sorted(path.name for path in made.iterdir()) == sorted([*names, "claims.txt"])
+    assert (made / "claims.txt").read_text() in first
     for name in names:
-        content = (tmp_path / "figures" / name).read_bytes()
+        content = (made / name).read_bytes()
         assert content.startswith(b"\x89PNG" if name.endswith("png") else b"GIF89a") and len(content) > 20_000
     rows = [line for line in first.splitlines() if line.endswith(("yes", "NO"))]
-    assert "42 of 42 runs" in first and {row[0] for row in rows} == set("12345678")
+    assert "37 of 37 runs" in first and {row[0] for row in rows} == set("12345678")
     for claim in "1/L is linear", "L falls under 2 %", "stochastic still falls", "PE-PE block of W: share":
         assert any(claim in row and row.endswith("yes") for row in rows), claim
 
-    runs = sorted((tmp_path / "cache").iterdir())
-    damaged = plots.cache_file(plots.configurations("fixed", quick=True)[0])
+    cache = folder / "runs" / "figures"
+    runs = sorted(path.name for path in cache.iterdir())
+    damaged = cache / plots.cache_file(plots.configurations("fixed", quick=True)[0]).name
     damaged.write_bytes(damaged.read_bytes()[:1000])
-    again = ["plots.py", "2", "--quick", "--format", "svg", "--out", str(tmp_path / "svg")]
-    monkeypatch.setattr(sys, "argv", again)
-    assert plots.main() == 0
-    again = capsys.readouterr().out
+    status, again, err = command("plots.py", "2", "--quick", "--format", "svg", "--out", "svg", cwd=folder)
+    assert (status, err) == (0, "")
     assert f"{damaged.name} is damaged: it is trained again" in again and "1 of 1 runs" in again
     assert ([line.split() for line in again.splitlines() if line.endswith(("yes", "NO"))]
             == [row.split() for row in rows if row[0] == "2"])
-    assert (tmp_path / "svg" / "figure_2.svg").read_text().startswith("<?xml")
-    assert sorted((tmp_path / "cache").iterdir()) == runs
+    assert [path.name for path in (folder / "svg").iterdir()] == ["figure_2.svg"]
+    assert (folder / "svg" / "figure_2.svg").read_text().startswith("<?xml")
+    assert sorted(path.name for path in cache.iterdir()) == runs
+
+
+def test_a_pipe_closed_before_the_table_gives_no_traceback(quick_plots):
+    folder, _ = quick_plots
+    reader = subprocess.Popen([sys.executable, "plots.py", "1", "--quick"], cwd=folder, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    reader.stdout.close()
+    assert (reader.stderr.read(), reader.wait()) == ("", 130)
+    reader.stderr.close()
 
 
 def test_an_interrupted_call_stops_at_once_and_the_next_one_goes_on(tmp_path):
-    for name in "sts.py", "fcn.py", "theory.py", "train.py", "plots.py":
+    for name in FILES:
         shutil.copy(HERE / name, tmp_path)
     arguments = [sys.executable, "plots.py", "1", "--quick", "--jobs", "1"]
     first = subprocess.Popen(arguments, cwd=tmp_path, text=True, stdout=subprocess.PIPE,
@@ -1518,19 +1588,6 @@ def test_an_interrupted_call_stops_at_once_and_the_next_one_goes_on(tmp_path):
     assert 1 <= finished < 3
     status, out, err = command("plots.py", "1", "--quick", cwd=tmp_path)
     assert status == 0 and f"{3 - finished} runs to train" in out
-
-
-def test_a_pipe_closed_before_the_table_gives_no_traceback(tmp_path, monkeypatch):
-    def closed(rows):
-        raise BrokenPipeError
-
-    monkeypatch.setattr(plots, "obtain", lambda *_: {})
-    monkeypatch.setattr(plots, "FIGURES", {"1": (lambda _: plots.plt.figure(), lambda _: [("a", "b", True)], [])})
-    monkeypatch.setattr(plots, "table", closed)
-    monkeypatch.setattr(plots.os, "dup2", lambda *_: None)
-    monkeypatch.setattr(sys, "argv", ["plots.py", "1", "--out", str(tmp_path)])
-    assert plots.main() == 130
-    assert [path.name for path in tmp_path.iterdir()] == ["figure_1.png"]
 
 
 def test_the_cache_key_changes_with_each_setting():
@@ -1548,7 +1605,7 @@ def test_a_run_is_taken_from_the_cache_only_if_it_is_whole(tmp_path, monkeypatch
     config = train.parse([*TINY, "--steps", "4"])[0]
     assert plots.cached(config) is None and capsys.readouterr().out == ""
     path = plots.cache_file(config)
-    plots.train_and_save(config, path)
+    plots.train_and_save([config])
     assert len(plots.cached(config)["loss"]) == 4
     other = train.start(config | {"seed": 1})
     train.train(other)
@@ -1559,6 +1616,20 @@ def test_a_run_is_taken_from_the_cache_only_if_it_is_whole(tmp_path, monkeypatch
         assert plots.cached(config) is None and "is damaged" in capsys.readouterr().out
     path.write_text("nothing")
     assert plots.cached(config) is None and "is damaged" in capsys.readouterr().out
+
+
+def test_groups_are_of_runs_that_see_the_same_sequences():
+    configs = [config for arm in plots.ARMS for config in plots.configurations(arm)]
+    groups = plots.groups(configs)
+    assert sorted(map(id, itertools.chain(*groups))) == sorted(map(id, configs))
+    assert max(map(len, groups)) == 4
+    for group in groups:
+        if "population" in group[0]:
+            assert len(group) == 1
+        else:
+            (X, y), *others = (train.batch(config, 7) for config in group)
+            assert all(np.array_equal(X, X_2) and np.array_equal(y, y_2) for X_2, y_2 in others)
+            assert len({X.dtype, *(X_2.dtype for X_2, _ in others)}) == 1
 
 
 def test_compared_arms_differ_in_pe_alone():
@@ -1662,13 +1733,13 @@ def test_claims_of_figure_6_on_made_up_runs(monkeypatch):
     monkeypatch.setattr(plots, "attention_error", lambda runs: np.array([0.01, 0.02, 0.03]))
     rows = plots.claims_6(made_up_nets(0.05))
     assert all(held(rows).values())
-    assert rows[3][0].startswith("m = 25,") and rows[3][1] == "1.050 and 1.050; least +16.2 s.e."
+    assert rows[3][0].startswith("m = 25,") and rows[3][1] == "1.050 and 1.050"
     failing = [text for text, holds in held(plots.claims_6(made_up_nets(0.25))).items() if not holds]
     assert len(failing) == 5 + 2 and all("1.1" in text or "mean of all" in text for text in failing)
     rows = plots.claims_6(made_up_nets(-0.05))
     assert [text for text, holds in held(rows).items() if not holds] == [
-        "none of the 48 nets is more than 4 standard errors below the bound"]
-    assert rows[8][1] == f"lowest {-0.05 * 0.78333 / 0.001:+.1f} s.e."
+        "none of the 42 nets is more than 4 standard errors below the bound"]
+    assert rows[7][1] == f"lowest {-0.05 * 0.78333 / 0.001:+.1f} s.e."
     monkeypatch.setattr(plots, "attention_error", lambda runs: np.array([0.01, 0.02, 0.3]))
     failing = [text for text, holds in held(plots.claims_6(made_up_nets(0.05))).items() if not holds]
     assert len(failing) == 2 and all("attention of width" in text for text in failing)
@@ -1702,7 +1773,7 @@ def test_claims_of_figure_8_on_made_up_runs(monkeypatch):
     monkeypatch.setattr(plots, "predicted_error", lambda run, T: predicted)
     for floor, predicted, expected in (0.1, 0.2, (1, 1)), (0.05, 0.2, (0, 1)), (0.1, 0.3, (1, 0)):
         holds = [holds for _, _, holds in plots.claims_8(runs)]
-        assert holds == [expected[0]] * 7 + [expected[1]] * 6
+        assert holds == [expected[0]] * (len(plots.FLOORS) + 1) + [expected[1]] * len(plots.LENGTHS)
 
 
 def test_errors_at_long_sequences_are_measured_and_predicted_alike():
@@ -1749,7 +1820,7 @@ def test_bad_flags_of_plots(flags, words, capsys, monkeypatch):
 
 
 def test_the_readme_shows_the_claims_as_last_printed():
-    """.ci/run makes them anew, and compares."""
-    claims = (HERE / "figures" / "claims.txt").read_text().splitlines()
-    shown = {" ".join(line.split()) for line in (HERE / "README.md").read_text().splitlines()}
-    assert len(claims) > 80 and {" ".join(line.split()) for line in claims} <= shown
+    """The same claims and verdicts.  .ci/run compares the numbers, whose last digits depend on the processor."""
+    claims, readme = ([" ".join(re.sub(r"[-+]?\d+\.\d+", "#", line).split()) for line in
+                       (HERE / file).read_text().splitlines()] for file in ("figures/claims.txt", "README.md"))
+    assert len(claims) > 80 and set(claims) <= set(readme)

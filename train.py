@@ -15,8 +15,8 @@ A run is a dict of arrays.  Its file is a plain .npz, which numpy.load reads wit
     a, alpha               the multiples of W* and V* that are nearest to W and V: (m,)
 
 The weights are those after len(step) updates; if a run was stopped, that is less than config's steps.
-What --resume needs besides is also there: random, the state of the generator as JSON text, and for Adam
-the running means m_W, v_W, m_V, v_V.
+What --resume needs besides is also there: for Adam the running means m_W, v_W, m_V, v_V.  The state of
+the generator is not needed, as the batch of step t has a generator of its own, made from seed and t.
 
 A fully-connected net has weight_1, bias_1, weight_2, ... (inputs, outputs), (outputs,) in place of W and
 V, none of the last four, and as it takes one length only, T_test is [T].  At the end of a run it has besides
@@ -31,7 +31,9 @@ positions unequal logits: so with stochastic PE the loss ends above the error.
 """
 
 import argparse
+import functools
 import io
+import itertools
 import json
 import math
 import os
@@ -54,7 +56,7 @@ import sts
 import theory
 
 RUNS = Path(__file__).resolve().parent / "runs"
-FORMAT = 3              # of run files
+FORMAT = 4              # of run files
 PAPER = dict(T=200, d=5, q=3, batch=256, steps=10000)       # the default sizes; the steps are ours
 QUICK = dict(T=20, d=3, q=2, batch=128, steps=3000)         # and those of --quick
 PE_DIM, QUICK_PE_DIM = 170, 32      # of random signs
@@ -76,9 +78,10 @@ MACHINE_MEMORY = (os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if ha
 PURPOSES = "weights", "encodings", "training", "validation", "test"
 
 
-def stream(seed, purpose):
-    """The random Generator of a run for one of PURPOSES; they are independent of each other."""
-    return np.random.Generator(np.random.SFC64([seed, PURPOSES.index(purpose)]))
+def stream(seed, purpose, *part):
+    """The random Generator of a run for one of PURPOSES, or for a part of it, as step t; all independent."""
+    key = PURPOSES.index(purpose), *part
+    return np.random.Generator(np.random.SFC64(np.random.SeedSequence(seed, spawn_key=key)))
 
 
 def evaluation_sizes(config):
@@ -157,26 +160,31 @@ def loss_and_grads(weights, X, y, E, config):
     return L, [dW, dV]
 
 
-def sequence_losses(weights, config, T, q, n, rng):
-    """The losses (n,) of n sequences of length T with subsets of size q, fresh from rng."""
-    X, y = sts.sample_sts(rng, n, T, config["d"], q, config["dtype"])
-    E = encoder(config)(T, config.get("eval_draws"), rng)
+def sequence_losses(weights, config, encode, T, q, n, purpose, i):
+    """The losses (n,) of sequences of length T with subsets of size q, in set i for one of PURPOSES.
+
+    X and y are the same for all models and encodings, as E has a generator of its own.
+    """
+    c = SimpleNamespace(**config)
+    X, y = sts.sample_sts(stream(c.seed, purpose, i, 0), n, T, c.d, q, c.dtype)
+    E = encode(T, config.get("eval_draws"), stream(c.seed, purpose, i, 1))
     return 0.5 * ((answer(weights, X, y, E, config) - sts.sts_target(X, y)) ** 2).sum(axis=1)
 
 
 def evaluate(weights, config):
     """Errors at the lengths and at the subset sizes of evaluation_sizes: two lists of floats."""
-    T, q, n, rng = config["T"], config["q"], config["eval_sequences"], stream(config["seed"], "validation")
-    lengths, subset_sizes = evaluation_sizes(config)
-    return ([float(sequence_losses(weights, config, length, q, n, rng).mean()) for length in lengths],
-            [float(sequence_losses(weights, config, T, size, n, rng).mean()) for size in subset_sizes])
+    c, encode, (lengths, subset_sizes) = SimpleNamespace(**config), encoder(config), evaluation_sizes(config)
+    sizes = [(T, c.q) for T in lengths] + [(c.T, q) for q in subset_sizes]
+    errors = [float(sequence_losses(weights, config, encode, T, q, c.eval_sequences, "validation", i).mean())
+              for i, (T, q) in enumerate(sizes)]
+    return errors[:len(lengths)], errors[len(lengths):]
 
 
 def precise_error(weights, config, sequences=TEST_SEQUENCES):
     """The error at T on many more sequences than evaluate takes, and its standard error."""
-    rng = stream(config["seed"], "test")
-    losses = np.concatenate([sequence_losses(weights, config, config["T"], config["q"], TEST_CHUNK, rng)
-                             for _ in range(0, sequences, TEST_CHUNK)]).astype(float)
+    c, encode = SimpleNamespace(**config), encoder(config)
+    losses = np.concatenate([sequence_losses(weights, config, encode, c.T, c.q, TEST_CHUNK, "test", i)
+                             for i in range(sequences // TEST_CHUNK)]).astype(float)
     return float(losses.mean()), float(losses.std() / math.sqrt(len(losses)))
 
 
@@ -210,11 +218,8 @@ def start(config):
     logs = ["step", "loss", "eval_step", "error_T_test", "error_q_test"]
     logs += ["cos_W", "cos_V", "a", "alpha"] if config["model"] == "attention" else []
     run = dict(config=json.dumps(config), T_test=T_test, q_test=q_test, **{log: [] for log in logs}, **weights)
-    if "population" not in config:
-        run["random"] = stream(config["seed"], "training").bit_generator.state
-        if config["optimizer"] == "adam":
-            run |= {f"{mean}_{name}": np.zeros_like(weight)
-                    for name, weight in weights.items() for mean in "mv"}
+    if config["optimizer"] == "adam":
+        run |= {f"{mean}_{name}": np.zeros_like(weight) for name, weight in weights.items() for mean in "mv"}
     return run
 
 
@@ -231,16 +236,27 @@ def keep_freed_memory():
     np.empty(31 << 20, np.uint8)
 
 
+BATCH = "seed", "T", "d", "q", "batch", "dtype"     # the settings that a batch depends on
+
+
+def batch(config, t):
+    """The tokens X and subsets y of step t: the same for all models whose settings in BATCH are these."""
+    c = SimpleNamespace(**config)
+    return sts.sample_sts(stream(c.seed, "training", t), c.batch, c.T, c.d, c.q, c.dtype)
+
+
 def prefetch(draw):
-    """Yields draw() for ever; a background thread makes the next while the caller uses the last."""
-    with ThreadPoolExecutor(1) as pool:
-        pending = pool.submit(draw)
-        while True:
-            ready, pending = pending.result(), pool.submit(draw)
-            yield ready
+    """As draw, a function of t; a background thread makes draw(t + 1) while the caller uses draw(t)."""
+    pool, pending = ThreadPoolExecutor(1), {}
+
+    def ready(t):
+        now = pending.pop(t, None) or pool.submit(draw, t)
+        pending[t + 1] = pool.submit(draw, t + 1)
+        return now.result()
+    return ready
 
 
-def moments(config):
+def evaluation_steps(config):
     """The numbers of updates after which to evaluate."""
     return sorted({i * config["steps"] // config["evaluations"] for i in range(config["evaluations"] + 1)})
 
@@ -263,7 +279,7 @@ def log(run, weights):
         run[key].append(value)
 
 
-@np.errstate(over="ignore", invalid="ignore")      # a run that diverges is reported, once, below
+@np.errstate(over="ignore", invalid="ignore")      # a run that diverges is reported, once
 def train(run, report=lambda run: None, ahead=False, stop=lambda: False):
     """Train a run from start(config) or load(path), in place, to the end.
 
@@ -277,51 +293,71 @@ def train(run, report=lambda run: None, ahead=False, stop=lambda: False):
         run[key] = np.asarray(run[key]).tolist()
     if "population" in config:
         return train_population(run, report, stop)
-    c, encode, rng = SimpleNamespace(**config), encoder(config), stream(config["seed"], "training")
-    names, weights, random = weight_names(config), weights_of(run), run["random"]
-    rng.bit_generator.state = random
+    draw = functools.partial(batch, config)
+    for _ in training(run, prefetch(draw) if ahead else draw, report, stop):
+        pass
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def train_together(runs, report=lambda run: None):
+    """Train new runs whose batches are the same, step by step together, each as train does alone.
+
+    A batch is drawn once for all of them; alone, that is half of the work.
+    Raises ValueError if runs differ in settings of BATCH, FloatingPointError as train.
+    """
+    configs = [json.loads(run["config"]) for run in runs]
+    if len({tuple(config[key] for key in BATCH) for config in configs}) != 1:
+        raise ValueError(f"the runs differ in one of {', '.join(BATCH)}")
+    draw = functools.lru_cache(1)(functools.partial(batch, configs[0]))
+    for _ in itertools.zip_longest(*(training(run, draw, report) for run in runs)):
+        pass
+
+
+def training(run, draw, report, stop=lambda: False):
+    """What train does, as a generator that pauses after each step; draw(t) returns the X and y of step t.
+
+    The run changes in place.  Its weights are always those of its last finite loss or evaluation.
+    """
+    config = json.loads(run["config"])
+    c, encode, evaluations = SimpleNamespace(**config), encoder(config), set(evaluation_steps(config))
+    names, weights, update = weight_names(config), weights_of(run), {"gd": gd, "adam": adam}[c.optimizer]
     adam_means = [(f"m_{name}", f"v_{name}") for name in names] if c.optimizer == "adam" else []
     states = [tuple(run[mean] for mean in means) for means in adam_means] or [None] * len(names)
-    update, evaluations = {"gd": gd, "adam": adam}[c.optimizer], set(moments(config))
-    kept = len(run["step"])
-
-    def draw():
-        X, y = sts.sample_sts(rng, c.batch, c.T, c.d, c.q, c.dtype)
-        return X, y, encode(c.T, config.get("draws"), rng), rng.bit_generator.state
 
     def keep():
-        run.update(zip(names, weights), random=random)
+        run.update(zip(names, weights))
         for means, state in zip(adam_means, states):
             run.update(zip(means, state))
+        return len(run["step"])
 
     keep_freed_memory()
-    batches = prefetch(draw) if ahead else iter(draw, None)
-    for t in range(len(run["step"]), c.steps + 1):
+    kept = keep()
+    for t in range(kept, c.steps + 1):
         try:
             if t in evaluations and t not in run["eval_step"]:
                 log(run, weights)
-                keep()
-                kept = t
+                kept = keep()
                 report(run)
             if t == c.steps:
                 return
             if stop():
                 keep()
                 raise KeyboardInterrupt
-            X, y, E, next_random = next(batches)
+            X, y = draw(t)
+            E = encode(c.T, config.get("draws"), stream(c.seed, "encodings", t))
             L, grads = loss_and_grads(weights, X, y, E, config)
             if not np.isfinite(L):
                 raise FloatingPointError(f"the loss is not finite at step {t}")
         except FloatingPointError:
             del run["step"][kept:], run["loss"][kept:]      # as many as the weights in the run have updates
             raise
-        keep()
-        kept = t
+        kept = keep()
         run["step"].append(t)
         run["loss"].append(float(L))
-        random, lr = next_random, learning_rate(config, t)
+        lr = learning_rate(config, t)
         for i, grad in enumerate(grads):
             weights[i], states[i] = update(weights[i], grad, states[i], lr, t + 1)
+        yield
 
 
 def train_population(run, report, stop):
@@ -368,7 +404,7 @@ def train_population(run, report, stop):
         def expand(state):
             return [state[0] * W_star, state[1] * V_star]
 
-    for end in moments(config):
+    for end in evaluation_steps(config):
         begin = len(run["step"])
         if end < begin or end in run["eval_step"]:
             continue
@@ -394,7 +430,7 @@ def train_population(run, report, stop):
 def save(run, path):
     """Write a run to path, by way of a temporary file: an old file is replaced whole, or kept."""
     content, temporary = io.BytesIO(), f"{path}.{os.getpid()}.tmp"
-    np.savez(content, **run | {"random": json.dumps(run.get("random"), default=np.ndarray.tolist)})
+    np.savez(content, **run)
     try:
         with open(temporary, "wb") as file:
             file.write(content.getbuffer())
@@ -409,14 +445,14 @@ def load(path):
     """Read a run file: what train takes.  Raises ValueError, which names the file, if it is not whole."""
     try:
         with np.load(path, allow_pickle=False) as file:
-            run = dict(file) | {"config": str(file["config"]), "random": json.loads(str(file["random"]))}
+            run = dict(file) | {"config": str(file["config"])}
         version = json.loads(run["config"])["format"]
     except OSError as problem:
         raise ValueError(f"{str(path)!r} cannot be read: {problem.strerror or problem}") from None
     except Exception:       # whatever a file that is no run file, or was damaged, makes the readers do
         raise ValueError(f"{str(path)!r} is not a run file of this train.py") from None
     if version != FORMAT:
-        raise ValueError(f"{str(path)!r} is a run file of format {version}; this train.py reads format {FORMAT}")
+        raise ValueError(f"{str(path)!r} is a run file of format {version!r}; this train.py reads format {FORMAT}")
     try:
         return check(run)
     except Exception as problem:
@@ -439,14 +475,12 @@ def check(run):
         raise ValueError("its settings contradict each other")
     if memory(config) > MACHINE_MEMORY:
         raise ValueError("its settings need more memory than this machine has")
-    if run["random"] is None:
-        del run["random"]
     template, n, m = start(config), len(run["step"]), len(run["eval_step"])
     errors = {"error", "error_se"} if config["model"] == "fcn" and n == config["steps"] else set()
     other = run.keys() ^ (template.keys() | errors)
     if other:
         raise ValueError(f"too much or missing: {', '.join(sorted(other))}")
-    for key in sorted(run.keys() - {"config", "random"}):
+    for key in sorted(run.keys() - {"config"}):
         value = template.get(key, 0.0)
         shape, kind = np.shape(value), np.asarray(value).dtype.kind
         if key in LOGS:
@@ -464,12 +498,6 @@ def check(run):
     if n > config["steps"] or run["step"].tolist() != list(range(n)) or not m or evaluated[0] != 0 or (
             evaluated != sorted(set(evaluated)) or evaluated[-1] > n):
         raise ValueError("step or eval_step are not in order")
-    if "random" in run:
-        state = np.array(run["random"]["state"]["state"], dtype=np.uint64)
-        if state.shape != template["random"]["state"]["state"].shape:
-            raise ValueError("random has a wrong shape")
-        run["random"]["state"]["state"] = state
-        np.random.SFC64().state = run["random"]
     return run
 
 
@@ -624,6 +652,8 @@ def parse(argv):
     if c.q > c.T:
         refuse("q", f"is more than --T {c.T}; allowed: 1 to {c.T}")
     if c.model == "attention":
+        if c.pe == "onehot" and c.T == 1:
+            refuse("T", "leaves --pe onehot nothing to select; allowed: at least 2")
         if c.pe == "onehot" and args.pe_family:
             refuse("pe_family", "has no meaning with --pe onehot; allowed with --pe fixed or --pe stochastic")
         if c.pe != "stochastic" and c.draws > 1:
@@ -805,22 +835,25 @@ def benchmark():
     def measure(*flags):
         """The parts of a step and all of it in milliseconds, and its peak memory in MB."""
         config = parse([*map(str, flags), "--init", "random"])[0]
-        c, rng, weights = SimpleNamespace(**config), stream(0, "training"), initial_weights(config)
-        encode = encoder(config)
+        c, encode, weights = SimpleNamespace(**config), encoder(config), initial_weights(config)
+        t = itertools.count()
 
         def sample():
-            return sts.sample_sts(rng, c.batch, c.T, c.d, c.q, c.dtype)
+            return batch(config, next(t))
+
+        def draw_E():
+            return encode(c.T, c.draws, stream(c.seed, "encodings", next(t)))
 
         def step():
             X, y = sample()
-            _, *grads = sts.loss_and_grads(*weights, X, y, encode(c.T, c.draws, rng))
+            _, *grads = sts.loss_and_grads(*weights, X, y, draw_E())
             return [weight - c.lr * grad for weight, grad in zip(weights, grads)]
 
-        (X, y), E = sample(), encode(c.T, c.draws, rng)
+        (X, y), E = sample(), draw_E()
         f, cache = sts.forward(*weights, X, y, E)
         grads = sts.backward(cache, f)
-        parts = (sample, lambda: encode(c.T, c.draws, rng), lambda: sts.forward(*weights, X, y, E),
-                 lambda: sts.backward(cache, f), lambda: [w - c.lr * g for w, g in zip(weights, grads)], step)
+        parts = (sample, draw_E, lambda: sts.forward(*weights, X, y, E), lambda: sts.backward(cache, f),
+                 lambda: [w - c.lr * g for w, g in zip(weights, grads)], step)
         tracemalloc.start()
         step()
         peak = tracemalloc.get_traced_memory()[1] / 1e6
