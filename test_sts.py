@@ -1670,16 +1670,17 @@ def test_claims_of_figure_1_on_made_up_runs():
 
 
 def test_claims_of_figure_2_on_made_up_runs():
-    falling, level = made_up(length=lambda t: np.exp(-t / 1000)), made_up(length=0.4)
-    rising, slow = (made_up(length=lambda t, rate=rate: np.exp(rate * t / 1000)) for rate in (0.3, -0.1))
+    falling, level = made_up(length=lambda t: np.exp(-t / 1000)), made_up(length=0.4, subset=(0.3, 0.3))
+    rising, slow = (made_up(length=lambda t, rate=rate: np.exp(rate * t / 1000), subset=subset)
+                    for rate, subset in ((0.3, (0.3, 0.3)), (-0.1, (0.1, 0.2))))
     rows = plots.claims_2({"stochastic": [falling, falling], "fixed": [level, level]})
     assert rows[0] == ("T_test = 40: fixed / stochastic ends at 2 or more, here 0.400 / 0.135",
                        "3.0 (3.0 to 3.0)", True)
     assert rows[1][1].startswith("x0.55") and rows[2][1].startswith("x1.00")     # exp(-0.6)
     assert all(held(rows).values())
-    for stochastic, fixed, expected in (([falling, level], [level, falling], [0, 0, 0]),
-                                        ([falling, slow], [level, rising], [1, 0, 0]),
-                                        ([falling, falling], [level, rising], [1, 1, 0])):
+    for stochastic, fixed, expected in (([falling, level], [level, falling], [0, 0, 0, 0]),
+                                        ([falling, slow], [level, rising], [1, 0, 0, 1]),
+                                        ([falling, falling], [level, rising], [1, 1, 0, 1])):
         assert list(held(plots.claims_2({"stochastic": stochastic, "fixed": fixed})).values()) == expected
 
 

@@ -70,6 +70,7 @@ LATER_WIDTH = 64        # least width of a net's hidden layers after the first
 ONLY = dict(attention=("pe", "pe_family", "pe_dim", "draws", "attend_to_query", "init"),
             fcn=("width", "depth"))     # the settings that one model has and the other has not
 LOGS = {"step", "loss", "eval_step", "error_T_test", "error_q_test", "cos_W", "cos_V", "a", "alpha"}
+BATCH = "seed", "T", "d", "q", "batch", "dtype"     # the settings that a batch depends on
 SAMPLED = "batch", "optimizer", "schedule", "init", "attend_to_query", "dtype"  # not with --population
 SCORES = 100_000        # of random signs in all, for the expectations of --population
 ENUMERATED = 10 ** 7    # at most so many attention weights in all, (T choose q) T
@@ -163,7 +164,7 @@ def loss_and_grads(weights, X, y, E, config):
 def sequence_losses(weights, config, encode, T, q, n, purpose, i):
     """The losses (n,) of sequences of length T with subsets of size q, in set i for one of PURPOSES.
 
-    X and y are the same for all models and encodings, as E has a generator of its own.
+    X and y are the same for all encodings, as E has a generator of its own.
     """
     c = SimpleNamespace(**config)
     X, y = sts.sample_sts(stream(c.seed, purpose, i, 0), n, T, c.d, q, c.dtype)
@@ -236,9 +237,6 @@ def keep_freed_memory():
     np.empty(31 << 20, np.uint8)
 
 
-BATCH = "seed", "T", "d", "q", "batch", "dtype"     # the settings that a batch depends on
-
-
 def batch(config, t):
     """The tokens X and subsets y of step t: the same for all models whose settings in BATCH are these."""
     c = SimpleNamespace(**config)
@@ -246,7 +244,7 @@ def batch(config, t):
 
 
 def prefetch(draw):
-    """As draw, a function of t; a background thread makes draw(t + 1) while the caller uses draw(t)."""
+    """As draw, a function of t; a background thread makes draw(t + 1), also the last, while draw(t) is used."""
     pool, pending = ThreadPoolExecutor(1), {}
 
     def ready(t):
@@ -262,7 +260,7 @@ def evaluation_steps(config):
 
 
 def log(run, weights):
-    """Evaluate the weights after len(step) updates, and add them and their errors to the run."""
+    """Evaluate the weights after len(step) updates, and add what is found to the logs of the run."""
     config, t = json.loads(run["config"]), len(run["step"])
     c, (error_T_test, error_q_test) = SimpleNamespace(**config), evaluate(weights, config)
     new = dict(error_T_test=error_T_test, error_q_test=error_q_test, eval_step=t)
@@ -286,7 +284,8 @@ def train(run, report=lambda run: None, ahead=False, stop=lambda: False):
     report(run) is called after each evaluation; the run is then complete as far as it goes, and can be
     saved.  ahead: a background thread draws the next batch meanwhile, which pays if a core is idle.
     Raises KeyboardInterrupt as soon as stop() is true, asked before each step; the run can be saved.
-    Raises FloatingPointError if the loss is not finite; the run then ends with weights at which it was.
+    Raises FloatingPointError if the loss or an error is not finite; the run then ends with weights at which
+    it was.
     """
     config = json.loads(run["config"])
     for key in LOGS & run.keys():           # arrays, if the run was loaded
@@ -300,10 +299,11 @@ def train(run, report=lambda run: None, ahead=False, stop=lambda: False):
 
 @np.errstate(over="ignore", invalid="ignore")
 def train_together(runs, report=lambda run: None):
-    """Train new runs whose batches are the same, step by step together, each as train does alone.
+    """Train new runs on the same batches (not --population), step by step, each as train does alone.
 
-    A batch is drawn once for all of them; alone, that is half of the work.
-    Raises ValueError if runs differ in settings of BATCH, FloatingPointError as train.
+    A batch is drawn once for all of them; alone, that is more than half of the work.
+    Raises ValueError if runs differ in settings of BATCH.  Raises FloatingPointError if one diverges; the
+    others are then in the middle of a step, and of no use.
     """
     configs = [json.loads(run["config"]) for run in runs]
     if len({tuple(config[key] for key in BATCH) for config in configs}) != 1:
@@ -460,7 +460,7 @@ def load(path):
 
 
 def check(run):
-    """Raises ValueError unless all of a run as read from a file fits together; returns the run."""
+    """Raises an exception unless all of a run as read from a file fits together; returns the run."""
     config, flags = json.loads(run["config"]), []
     free = config.keys() & {*EVALUATION, "eval_draws", "format"}        # what no flag sets
     skip = free | set(SAMPLED if "population" in config else ())        # what the parser sets itself
