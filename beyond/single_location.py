@@ -1,0 +1,353 @@
+"""Single-location regression: attention learns which of its tokens decides the output.
+
+Companion to "Attention layers provably solve single-location regression" (Marion, Berthier, Biau,
+Boyer, 2024, arXiv:2410.01537).  NumPy only.  `python single_location.py` prints the headline.
+
+Throughout this file we have:
+
+    n, L, d        batch size, number of tokens, dimension of a token
+    X, y, J        tokens, outputs, places of the tokens that decide     (n, L, d), (n,), (n,) ints
+    k*, v*         hidden directions: e_1 and e_2, without loss of generality         (d,)
+    k, v           key and value of the model, unit vectors                           (d,)
+    kappa, nu      k.k*, v.v*: the overlaps that should become 1
+    theta, eta     v.k*, k.v*: the overlaps with roles exchanged; and rho = k.v
+    M              the manifold theta = eta = rho = 0, which training never leaves
+    lam            lambda, the scale inside erf
+    D, G2          sqrt(d / 2), gamma^2 = 1/2: mean and variance of the token that decides
+    R              the risk E (f - y)^2, less the variance of the noise in y
+    G              standard Gaussian
+
+    x_J ~ N(D k*, gamma^2 I), the others ~ N(0, I), y = x_J.v* + noise            (task)
+    f = sum_l f_l,  f_l = erf(lam x_l.k) (x_l.v)                                  (model)
+
+One head, a fixed query, rank-one keys and values, and a token-wise erf in the place of softmax.
+All tokens have E|x|^2 = d: their norms give nothing away.
+
+Paper (abstract): the layer is asymptotically Bayes optimal, and training finds the structure
+although the problem is not convex.  Official code (PierreMarion23/single-location-regression):
+task, model, R, algorithm, starts, settings.  Derived here: a shorter form of R, all gradients, the
+recursion on M, the oracles.  Ours: seeds, table, picture.  The paper's full text was not read.
+"""
+
+import argparse
+import math
+
+import numpy as np
+
+G2 = 0.5
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(20)
+NODES, WEIGHTS = (NODES + 1) / 2, WEIGHTS / 2                   # Gauss-Legendre on [0, 1]
+SETTINGS = {"d": 400, "L": 10, "lam": 0.1}                      # official code
+erf = np.vectorize(math.erf, otypes=[float])                    # NumPy has none
+
+BLUE, VERMILLION, GREY = "#0072B2", "#D55E00", "#444444"
+STYLE = {"font.size": 14, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
+         "grid.alpha": 0.3, "lines.linewidth": 2, "figure.constrained_layout.use": True,
+         "savefig.dpi": 100}
+
+
+def erf_slopes(x):
+    """The first three derivatives of erf at x."""
+    E1 = 2 / math.sqrt(math.pi) * np.exp(-x * x)
+    return E1, -2 * x * E1, (4 * x * x - 2) * E1
+
+
+def sample_task(rng, n, d, L, eps=0.0):
+    """Draw X (n, L, d), y (n,) and the latent places J (n,), uniform.  Official code (there J = 0).
+
+    eps is the standard deviation of the noise in y.  Raises ValueError unless n, L >= 1, d >= 2.
+    """
+    if min(n, L) < 1 or d < 2:
+        raise ValueError(f"need n, L >= 1 and d >= 2, got {n=}, {L=}, {d=}")
+    X = rng.standard_normal((n, L, d))
+    J = rng.integers(L, size=n)
+    X[np.arange(n), J] *= math.sqrt(G2)
+    X[np.arange(n), J, 0] += math.sqrt(d / 2)                   # D k*
+    return X, X[np.arange(n), J, 1] + eps * rng.standard_normal(n), J
+
+
+def forward(k, v, X, lam):
+    """The attention weights a (n, L) and the output f (n,); official code.
+
+    Raises ValueError unless X is (n, L, d) and k, v are (d,).
+    """
+    if X.ndim != 3 or not k.shape == v.shape == X.shape[2:]:
+        raise ValueError(f"need X (n, L, d), k (d,), v (d,), got {X.shape}, {k.shape}, {v.shape}")
+    a = erf(lam * (X @ k))                                      # (n, L)
+    return a, (a * (X @ v)).sum(axis=1)
+
+
+def loss_and_grads(k, v, X, y, lam):
+    """The loss mean (f - y)^2 of a batch, and its gradients dk, dv (d,).  Derived here."""
+    a, f = forward(k, v, X, lam)                                # (n, L), (n,)
+    df = 2 * (f - y) / len(X)                                   # (n,)
+    # f = sum_l a_l (x_l.v)
+    da = df[:, None] * (X @ v)                                  # (n, L)
+    dv = np.tensordot(df[:, None] * a, X)                       # (d,)
+    # a_l = erf(lam x_l.k)
+    E1, _, _ = erf_slopes(lam * (X @ k))                        # (n, L)
+    dk = np.tensordot(da * lam * E1, X)                         # (d,)
+    return np.mean((f - y) ** 2), dk, dv
+
+
+def erf_mean(t, g):
+    """E erf(t + g G) = erf(t / s), s^2 = 1 + 2 g^2, and its first three derivatives in t."""
+    s = np.sqrt(1 + 2 * g * g)
+    E1, E2, E3 = erf_slopes(t / s)
+    return erf(t / s), E1 / s, E2 / s ** 2, E3 / s ** 3
+
+
+def erf_square_mean(t, g):
+    """E erf(t + g G)^2 and its first three derivatives in t.  Derived here.
+
+    With s^2 = 1 + 2 g^2, c = 1 / sqrt(1 + 4 g^2), a = t / s, b = c t / s it is
+
+        1 - (4/pi) int_0^c exp(-a^2 (1 + x^2)) / (1 + x^2) dx               (Owen's T function)
+
+    and its derivative is (2/s) erf(b) E1(a), where E1 is that of erf.
+    """
+    s, c = np.sqrt(1 + 2 * g * g), 1 / np.sqrt(1 + 4 * g * g)
+    a, b = t / s, c * t / s
+    x = c * NODES                                               # (20,)
+    integrand = np.exp(-np.expand_dims(a * a, -1) * (1 + x * x)) / (1 + x * x)
+    B1, B2, _ = erf_slopes(b)
+    A1, A2, A3 = erf_slopes(a)
+    return (1 - 4 / math.pi * c * (integrand @ WEIGHTS),
+            2 / s * erf(b) * A1,
+            2 / s ** 2 * (c * B1 * A1 + erf(b) * A2),
+            2 / s ** 3 * (c * c * B2 * A1 + 2 * c * B1 * A2 + erf(b) * A3))
+
+
+def risk_and_slopes(kappa, nu, theta, eta, rho, d, L, lam):
+    """The exact risk R, and its slopes in the five overlaps, which are numbers or arrays.
+
+    R is the official code's; this form and the slopes are derived here.  Let token 0 be the one
+    that decides, and token 1 another: R needs five moments of f_0 and f_1, which are independent.
+    Each is a mean of erf(t + g G) or of its square, and Stein's lemma, E G h(G) = E h'(G), turns
+    the factors x.v and x.v* into derivatives in t = lam D kappa.
+    Raises ValueError unless d >= 2, L >= 1 and lam > 0.
+    """
+    if d < 2 or L < 1 or lam <= 0:
+        raise ValueError(f"need d >= 2, L >= 1 and lam > 0, got {d=}, {L=}, {lam=}")
+    D, g = math.sqrt(d / 2), lam * math.sqrt(G2)
+    t, m = lam * D * kappa, D * theta           # lam x_0.k ~ t + g G,  E x_0.v
+    c, e = lam * G2 * rho, lam * G2 * eta       # Cov(lam x_0.k, x_0.v), Cov(lam x_0.k, y)
+    r = lam * rho                               # Cov(lam x_1.k, x_1.v)
+    # token 0: E erf(lam x_0.k), E erf(lam x_0.k)^2, and their derivatives in t
+    A, A1, A2, A3 = erf_mean(t, g)
+    Z, Z1, Z2, Z3 = erf_square_mean(t, g)
+    # token 1, where t = 0 and g = lam: B1 is like A1, W like Z, W2 like Z2
+    B1 = 2 / math.sqrt(math.pi * (1 + 2 * lam ** 2))
+    W = 2 / math.pi * math.asin(2 * lam ** 2 / (1 + 2 * lam ** 2))
+    W2 = 8 / (math.pi * (1 + 2 * lam ** 2) * math.sqrt(1 + 4 * lam ** 2))
+
+    f0 = m * A + c * A1                                                     # E f_0
+    f0_t = m * A1 + c * A2                                                  # its slope in t
+    f0_y = G2 * nu * A + e * f0_t                                           # E f_0 y
+    f0_f0 = (m * m + G2) * Z + 2 * m * c * Z1 + c * c * Z2                  # E f_0^2
+    f1 = r * B1                                                             # E f_1
+    f1_f1 = W + r * r * W2                                                  # E f_1^2
+    R = G2 - 2 * f0_y + f0_f0 + (L - 1) * (2 * f0 * f1 + f1_f1 + (L - 2) * f1 * f1)
+
+    # R, in reverse: its slopes in f0_y, f0_f0, f1_f1 are -2, 1, L - 1; in f0 and f1 they are
+    df0 = 2 * (L - 1) * f1
+    df1 = 2 * (L - 1) * (f0 + (L - 2) * f1)
+    # the moments, in reverse; d/dt makes A1 of A, A2 of A1, ...
+    dt = (df0 * f0_t - 2 * (G2 * nu * A1 + e * (m * A2 + c * A3))
+          + (m * m + G2) * Z1 + 2 * m * c * Z2 + c * c * Z3)
+    dm = df0 * A - 2 * e * A1 + 2 * m * Z + 2 * c * Z1
+    dc = df0 * A1 - 2 * e * A2 + 2 * m * Z1 + 2 * c * Z2
+    dr = G2 * dc + df1 * B1 + 2 * (L - 1) * r * W2
+    return R, (lam * D * dt, -2 * G2 * A, D * dm, -2 * lam * G2 * f0_t, lam * dr)
+
+
+def risk(kappa, nu, theta, eta, rho, d, L, lam):
+    """The exact risk R alone."""
+    return risk_and_slopes(kappa, nu, theta, eta, rho, d, L, lam)[0]
+
+
+def overlaps(k, v):
+    """kappa, nu, theta, eta, rho (5, ...) of k, v (..., p); k* and v* are the first two axes."""
+    return np.stack([k[..., 0], v[..., 1], v[..., 0], k[..., 1], (k * v).sum(axis=-1)])
+
+
+def risk_grads(k, v, d, L, lam):
+    """The gradients dk, dv (..., p) of R: the chain rule through overlaps.  Derived here."""
+    k_star, v_star = np.eye(2, k.shape[-1])
+    _, slopes = risk_and_slopes(*overlaps(k, v), d, L, lam)
+    dkappa, dnu, dtheta, deta, drho = (slope[..., None] for slope in slopes)
+    return dkappa * k_star + deta * v_star + drho * v, dnu * v_star + dtheta * k_star + drho * k
+
+
+def projected_step(w, dw, alpha):
+    """One step of projected gradient descent on unit vectors w (..., p).  Official code."""
+    w = w - alpha * (dw - (w * dw).sum(axis=-1, keepdims=True) * w)         # along the sphere,
+    return w / np.linalg.norm(w, axis=-1, keepdims=True)                    # then back onto it
+
+
+def pgd(k, v, d, L, lam, alpha, steps):
+    """Projected gradient descent on R from k, v (..., p): the overlaps (5, steps + 1, ...)."""
+    path = [overlaps(k, v)]
+    for _ in range(steps):
+        dk, dv = risk_grads(k, v, d, L, lam)
+        k, v = projected_step(k, dk, alpha), projected_step(v, dv, alpha)
+        path.append(overlaps(k, v))
+    return np.stack(path, axis=1)
+
+
+def to_four(k, v):
+    """k, v (..., d) in an orthonormal basis of span{k*, v*, k, v}: (..., 4).  Derived here.
+
+    The gradients of R lie in this span: pgd from there, with p = 4, goes through the same overlaps.
+    """
+    vectors = np.stack(np.broadcast_arrays(*np.eye(2, k.shape[-1]), k, v), axis=-2)
+    C = np.linalg.cholesky(vectors @ np.swapaxes(vectors, -1, -2))      # (..., 4, 4), C C^T = Gram
+    return C[..., 2, :], C[..., 3, :]
+
+
+def pgd_on_manifold(kappa, nu, d, lam, alpha, steps):
+    """The same from a start on M, where it is a recursion in kappa and nu: (2, steps + 1, ...).
+
+    Derived here.  nu moves to the sign of kappa, kappa to where erf(b) = nu: slowly, as E1(a)
+    vanishes where erf saturates.  L plays no part: on M the other tokens add a constant to R.
+    """
+    slope = lam * math.sqrt(d / 2) / math.sqrt(1 + 2 * lam ** 2 * G2)
+    w = np.array([kappa, nu])                                   # (2, ...)
+    path = [w]
+    for _ in range(steps):
+        kappa, nu = w
+        a = slope * kappa
+        b = a / math.sqrt(1 + 4 * lam ** 2 * G2)
+        E1, _, _ = erf_slopes(a)
+        dw = np.array([2 * G2 * slope * E1 * (erf(b) - nu), -2 * G2 * erf(a)])
+        # projected_step, for each overlap by itself
+        w = (w - alpha * dw * (1 - w * w)) / np.sqrt(1 + alpha ** 2 * dw ** 2 * (1 - w * w))
+        path.append(w)
+    return np.stack(path, axis=1)
+
+
+def start(rng, d, on_M):
+    """A random start k, v (d,), on M or uniform on the sphere.  Official code."""
+    k, v = rng.standard_normal((2, d))
+    if on_M:
+        k[1] = v[0] = 0                                         # eta = theta = 0
+        v[2:] -= (v[2:] @ k[2:]) / (k[2:] @ k[2:]) * k[2:]      # rho = 0
+    return k / np.linalg.norm(k), v / np.linalg.norm(v)
+
+
+def experiment(seeds, on_M, d=400, L=10, lam=0.1, alpha=4e-3, steps=20_000):
+    """The overlaps (5, steps + 1, seeds) from starts of the seeds 0, 1, ...; official settings."""
+    starts = [start(np.random.default_rng(seed), d, on_M) for seed in range(seeds)]
+    k, v = np.swapaxes(starts, 0, 1)                            # (seeds, d) each
+    if not on_M:
+        return pgd(*to_four(k, v), d, L, lam, alpha, steps)
+    path = np.zeros((5, steps + 1, seeds))
+    path[:2] = pgd_on_manifold(k[:, 0], v[:, 1], d, lam, alpha, steps)
+    return path
+
+
+def swapped_point(d, lam):
+    """A stationary point with exchanged roles, as kappa, nu, theta, eta, rho.  Derived here.
+
+    At small lam erf is nearly linear: v may then select the token and k copy it.
+    """
+    _, A1, _, _ = erf_mean(0.0, lam * math.sqrt(G2))
+    Z, _, _, _ = erf_square_mean(0.0, lam * math.sqrt(G2))
+    theta = min(1.0, lam * G2 * A1 / (math.sqrt(d / 2) * Z))
+    return 0.0, 0.0, theta, 1.0, 0.0
+
+
+def oracles(d, L, lam):
+    """R of four predictors, by name.  Derived here."""
+    return {"always 0": G2,
+            "best linear": G2 - G2 ** 2 / (G2 + L - 1),
+            "swapped point": risk(*swapped_point(d, lam), d, L, lam),
+            "k = k*, v = v*": risk(1.0, 1.0, 0.0, 0.0, 0.0, d, L, lam)}
+
+
+def demo():
+    """Print the oracles, one of them also on samples, and training on M and on the sphere."""
+    print("The risk R of four predictors; d = 400, L = 10, lam = 0.1:\n")
+    for name, R in oracles(**SETTINGS).items():
+        print(f"    {name:15}  {R:.4f}")
+    X, y, _ = sample_task(np.random.default_rng(0), 2000, 400, 10)
+    squares = (forward(*np.eye(2, 400), X, 0.1)[1] - y) ** 2
+    print(f"    on 2000 samples  {squares.mean():.4f} +- {squares.std() / math.sqrt(2000):.4f}")
+
+    print("\nProjected gradient descent on R from 30 random starts; how many found k*, v* up to")
+    print("a common sign (kappa nu > 0.8), or the swapped point (|eta| > 0.8):\n")
+    print("    start    step   median R    max R   least |kappa|   least |nu|   found   swapped")
+    for place, on_M in ("on M", True), ("sphere", False):
+        path = experiment(30, on_M)
+        for t in 0, 1000, 2000, 5000, 20_000:
+            R, (kappa, nu, _, eta, _) = risk(*path[:, t], **SETTINGS), path[:, t]
+            print(f"    {place:6}  {t:5d}   {np.median(R):8.4f}   {R.max():.4f}"
+                  f"   {np.abs(kappa).min():13.3f}   {np.abs(nu).min():10.3f}"
+                  f"   {(kappa * nu > 0.8).sum():5d}   {(np.abs(eta) > 0.8).sum():7d}")
+
+
+def figure(path):
+    """Draw R, its two phases, the landscape on M and starts on the sphere into the file `path`."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+    with rc_context(STYLE):
+        canvas = Figure(figsize=(12, 8))
+        canvas.savefig(path)                # a path that cannot be written is said before the work
+        (top_left, top_right), (bottom_left, bottom_right) = canvas.subplots(2, 2)
+        steps = np.arange(10, 20_001, 10)
+        on_M = experiment(6, on_M=True)[:, steps]                               # (5, 2000, 6)
+        sphere = experiment(10, on_M=False)[:, steps]                           # (5, 2000, 10)
+
+        top_left.semilogx(steps, risk(*on_M, **SETTINGS), color=BLUE)
+        R = oracles(**SETTINGS)
+        for name, above in ("always 0", 0.01), ("best linear", -0.05), ("k = k*, v = v*", -0.05):
+            top_left.axhline(R[name], color=GREY, linestyle="--")
+            top_left.text(10, R[name] + above, f"{name}: {R[name]:.4f}", color=GREY)
+        top_left.set(title="From M, all 6 seeds reach the oracle", xlabel="step t", ylabel="risk R",
+                     ylim=(0, 0.68))
+
+        top_right.semilogx(steps, np.abs(on_M[0]), color=BLUE)
+        top_right.semilogx(steps, np.abs(on_M[1]), color=VERMILLION, linestyle="--")
+        top_right.text(5000, 0.8, r"$|\kappa|$ (key)", color=BLUE)
+        top_right.text(500, 0.8, r"$|\nu|$ (value)", color=VERMILLION, ha="right")
+        top_right.set(title="The value is learnt first, then the key", xlabel="step t",
+                      ylabel="overlap")
+
+        kappa, nu = np.meshgrid(np.linspace(-1, 1, 101), np.linspace(-1, 1, 101))
+        contours = bottom_left.contour(kappa, nu, risk(kappa, nu, 0, 0, 0, **SETTINGS),
+                                       np.arange(0.3, 1.9, 0.3), colors=GREY, linewidths=1,
+                                       linestyles="--")
+        bottom_left.clabel(contours)
+        bottom_left.plot(on_M[0], on_M[1], color=BLUE, marker="o", markersize=5, markevery=[0])
+        bottom_left.plot([-1, 1], [-1, 1], "*", color=BLUE, markersize=16)
+        bottom_left.set(title="R on M: six paths to two minima (stars)", xlim=(-1.1, 1.1),
+                        ylim=(-1.1, 1.1), xlabel=r"$\kappa$ = k.k*", ylabel=r"$\nu$ = v.v*")
+
+        for kappa, eta in np.abs(sphere[[0, 3]]).transpose(2, 0, 1):
+            colour, line = (BLUE, "-") if kappa[-1] > 0.9 else (VERMILLION, "--")
+            bottom_right.plot(kappa, eta, line, color=colour, marker="o", markevery=[-1])
+        bottom_right.text(0.5, 0.42, "to the oracle", color=BLUE)
+        bottom_right.text(0.2, 0.9, "to the swapped point", color=VERMILLION)
+        bottom_right.set(title="From the sphere: k finds k*, or v*", xlabel=r"$|\kappa|$ = |k.k*|",
+                         ylabel=r"$|\eta|$ = |k.v*|")
+        canvas.supxlabel("d = 400, L = 10, lam = 0.1, step size 0.004, 20,000 steps of projected "
+                         "gradient descent on R, seeds 0, 1, ...", fontsize=11)
+        canvas.savefig(path)
+
+
+def main():
+    """Print the headline; with the name of a file, also draw the picture into it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("picture", nargs="?",
+                        help="also draw the picture into this file (.png, .pdf, .svg)")
+    path = parser.parse_args().picture
+    if path is not None:
+        try:
+            figure(path)
+        except (OSError, ValueError) as problem:
+            parser.error(f"argument picture: {path!r} cannot be written: {problem}")
+    demo()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,255 @@
+"""Tests of sparse_variables.py: `pytest test_sparse_variables.py`."""
+
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import sparse_variables as sv
+
+H = 1e-30                                                   # the complex step
+
+
+def random_problem(seed=0, R=4, m=7, T=4):
+    """Random params and a random sample in float64; R = T, so that a transposed du would fit."""
+    rng = np.random.default_rng(seed)
+    params = [rng.normal(size=(R, T)), rng.normal(size=(R, 1)), rng.normal(size=(R, 1))]
+    X, y = sv.sample_and(rng, R, m, T)
+    return params, X.astype(float), y.astype(float)
+
+
+def complex_step(params, X, y, head, which):
+    """d(sum of L over trials) / d params[which], entry by entry."""
+    grad = np.zeros(params[which].shape)
+    for entry in np.ndindex(grad.shape):
+        moved = [w.astype(complex) for w in params]
+        moved[which][entry] += 1j * H
+        L, _ = sv.loss_and_grads(moved, X, y, head)
+        grad[entry] = L.sum().imag / H
+    return grad
+
+
+def difference(grad, check):
+    return np.linalg.norm(grad - check) / np.linalg.norm(check)
+
+
+def test_labels_are_the_and_of_the_first_bits_and_balanced():
+    X, y = sv.sample_and(np.random.default_rng(0), 100, 400, 6)
+    assert np.array_equal(y == 1, (X[..., 0] == 1) & (X[..., 1] == 1) & (X[..., 2] == 1))
+    assert abs(y.mean() - 0.5) < 4 * 0.5 / y.size ** 0.5
+    assert X.shape == (100, 400, 6) and X.dtype == y.dtype == np.float32
+    assert np.abs(X.mean(axis=(0, 1)) - 0.5 ** (1 / 3)).max() < 5 * 0.41 / y.size ** 0.5
+
+
+def test_the_correlation_with_the_label_and_the_heuristic_slope_agree_with_a_simulation():
+    X, y = (z.astype(float) for z in sv.sample_and(np.random.default_rng(0), 1, 100_000, 6))
+    corr = np.corrcoef(np.column_stack([X[0], y[0]]).T)[-1, :-1]
+    expected = np.array([0.5098, 0.5098, 0.5098, 0, 0, 0])
+    assert np.abs(corr - expected).max() < 5 / 100_000 ** 0.5
+    # m corr^2 = 2 ln T: the change of m between T and 2 T
+    assert 2 * np.log(2) / np.mean(corr[:3]) ** 2 == pytest.approx(sv.HEURISTIC_SLOPE, rel=0.02)
+    assert sv.HEURISTIC_SLOPE == pytest.approx(5.33, abs=0.01)
+
+
+@pytest.mark.parametrize("head", [True, False])
+def test_output_and_loss_are_those_of_their_definitions(head):
+    (u, b, c), X, y = random_problem()
+    f, _ = sv.forward([u, b, c], X, head)
+    L, _ = sv.loss_and_grads([u, b, c], X, y, head)
+    for i in range(len(u)):
+        weights = np.exp(u[i]) / np.exp(u[i]).sum() if head else u[i]
+        expected = b[i] + c[i] * np.array([sample @ weights for sample in X[i]])
+        assert f[i] == pytest.approx(expected, rel=1e-12)
+        losses = np.logaddexp(0, (1 - 2 * y[i]) * expected)
+        assert L[i] == pytest.approx(losses.mean(), rel=1e-12)
+
+
+@pytest.mark.parametrize("head, which", [(True, 0), (True, 1), (True, 2), (False, 0), (False, 1)])
+@pytest.mark.parametrize("point", ["start", "random", "trained"])
+def test_each_gradient_is_that_of_a_complex_step(head, which, point):
+    params, X, y = random_problem()
+    if point != "random":
+        params = sv.train(X, y, head, steps=0 if point == "start" else 30)
+    _, grads = sv.loss_and_grads(params, X, y, head)
+    check = complex_step(params, X, y, head, which)
+    assert difference(grads[which], check) < 1e-12
+    for wrong in (0 * check, 1.01 * check, -check, *([check.T] if which == 0 else [])):
+        assert difference(wrong, grads[which]) > 1e-3
+
+
+def test_the_baseline_keeps_its_factor():
+    params, X, y = random_problem()
+    assert not sv.loss_and_grads(params, X, y, head=False)[1][2].any()
+    assert (sv.train(X, y, head=False, steps=50)[2] == 1).all()
+
+
+# the lemma: softmax is 1-Lipschitz from the largest entry to the sum of entries
+
+@pytest.mark.parametrize("T", [2, 5, 100])
+def test_softmax_moves_by_at_most_the_largest_change_of_a_logit(T):
+    rng = np.random.default_rng(0)
+    u = 3 * rng.normal(size=(1000, T))
+    d = np.where(rng.random((1000, T)) < 0.5, 1, -1)
+    for size in 1e-3, 1, 10:
+        moved = np.abs(sv.softmax(u + size * d) - sv.softmax(u)).sum(axis=1)
+        assert moved.max() <= size * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("T", [2, 5, 100])
+def test_two_equal_logits_reach_the_constant_1(T):
+    u, d = np.full(T, -60.0), np.zeros(T)
+    u[:2], d[:2] = 1000, (1, -1)
+    assert np.abs(np.imag(sv.softmax(u + 1j * H * d)) / H).sum() == pytest.approx(1, rel=1e-12)
+
+
+def test_two_steps_of_adam_are_those_computed_by_hand():
+    X, y = np.zeros((1, 1, 1)), np.ones((1, 1))             # only b is trained: f = b
+    g1, g2 = -0.5, 1 / (1 + np.exp(-0.1)) - 1
+    m2 = (0.09 * g1 + 0.1 * g2) / 0.19
+    v2 = (0.000999 * g1 ** 2 + 0.001 * g2 ** 2) / 0.001999
+    assert sv.train(X, y, steps=1)[1][0, 0] == pytest.approx(0.1, rel=1e-7)
+    assert sv.train(X, y, steps=2)[1][0, 0] == pytest.approx(0.1 - 0.1 * m2 / v2 ** 0.5, rel=1e-7)
+
+
+def test_training_fits_its_sample_and_stays_in_float32():
+    X, y = sv.sample_and(np.random.default_rng(0), 5, 40, 50)
+    params = sv.train(X, y)
+    assert all(w.dtype == np.float32 for w in params)
+    assert sv.loss_and_grads(params, X, y)[0].max() < 0.2
+
+
+@pytest.mark.parametrize("T, m", [(50, 24), (100, 28), (200, 36)])
+def test_in_successful_trials_the_largest_weights_are_those_of_S(T, m):
+    (u, _, _), right = sv.run_trials(T, m, 0)
+    top = np.sort(np.argsort(u[right == 1], axis=1)[:, -3:], axis=1)
+    assert 10 < len(top) < sv.TRIALS and (top == [0, 1, 2]).all()
+
+
+@pytest.mark.parametrize("b, share", [(-2.75, 1), (-3.1, 0.5)])
+def test_a_sample_is_taken_for_a_1_if_f_is_positive(monkeypatch, b, share):
+    # with equal weights on S, f = b + the number of ones on S
+    params = [np.tile([0, 0, 0, -99.0], (5, 1)), np.full((5, 1), b), np.full((5, 1), 3.0)]
+    monkeypatch.setattr(sv, "train", lambda X, y, head: params)
+    right = sv.run_trials(4, 10, 0, trials=5)[1]
+    assert np.ptp(right) == 0 and right[0] == pytest.approx(share, abs=5 * 0.5 / 1000 ** 0.5)
+
+
+def test_runs_repeat_and_seeds_differ():
+    right = [sv.run_trials(50, 24, seed, trials=20)[1] for seed in (0, 0, 1)]
+    assert np.array_equal(right[0], right[1]) and not np.array_equal(right[0], right[2])
+
+
+def logistic(half, width=4.0):
+    return 1 / (1 + np.exp(-(sv.SIZES - half) / width))
+
+
+def test_half_point_weights_by_the_inverse_variance_and_ignores_0_and_1():
+    rates = logistic(29.0)
+    rates[0], rates[-1] = 0, 0.9
+    m, z, w = sv.SIZES[1:], np.log(rates[1:] / (1 - rates[1:])), rates[1:] * (1 - rates[1:])
+    m0, z0 = np.average(m, weights=w), np.average(z, weights=w)         # the normal equations
+    slope = (w * (m - m0) * z).sum() / (w * (m - m0) ** 2).sum()
+    assert sv.half_point(sv.SIZES, rates) == pytest.approx(m0 - z0 / slope, rel=1e-9)
+
+
+@pytest.mark.parametrize("level, expected", [(0.8, 14.5), (0.5, 13), (0.85, 14.75), (0.95, 16)])
+def test_crossing_is_the_first_and_interpolates(level, expected):
+    sizes, rates = np.array([12, 14, 15, 16, 17]), np.array([0.3, 0.7, 0.9, 0.95, 0.2])
+    assert sv.crossing(sizes, rates, level) == pytest.approx(expected)
+
+
+def test_growth_recovers_a_line_and_its_errors_are_the_scatter_of_new_trials(monkeypatch):
+    monkeypatch.setattr(sv, "TRIALS", 100)
+    lengths, rng = (50, 100, 200), np.random.default_rng(1)
+    rates = np.array([logistic(4 * np.log2(T)) for T in lengths])
+    points, errors, line, error, _ = sv.growth(sv.half_point, lengths, rates)
+    assert points == pytest.approx(4 * np.log2(lengths), rel=1e-9)
+    assert line == pytest.approx([4, 0], abs=1e-9)
+    new = np.array([[sv.half_point(sv.SIZES, rng.binomial(100, row) / 100) for row in rates]
+                    for _ in range(300)])
+    # relative errors of the two standard deviations: 1 / sqrt(2 * 200), 1 / sqrt(2 * 300)
+    assert errors == pytest.approx(new.std(axis=0), rel=4 * 0.065)
+    assert error == pytest.approx(((new[:, 2] - new[:, 0]) / 2).std(), rel=4 * 0.065)
+
+
+def test_R2_is_the_share_of_the_variance_on_the_line():
+    rates = np.array([logistic(half) for half in (20, 30, 31)])
+    assert sv.growth(sv.half_point, (50, 100, 200), rates)[4] == pytest.approx(1 - 13.5 / 74)
+
+
+@pytest.mark.parametrize("call, words", [
+    (lambda: sv.sample_and(np.random.default_rng(0), 1, 0, 9), "m=0"),
+    (lambda: sv.sample_and(np.random.default_rng(0), 1, 1, 3), "T=3"),
+    (lambda: sv.forward(random_problem()[0], np.zeros((2, 5, 3))), r"\(2, 5, 3\)"),
+    (lambda: sv.train(np.zeros((2, 5, 4)), np.zeros((2, 1))), r"\(2, 1\)"),
+    (lambda: sv.half_point(sv.SIZES, np.ones(len(sv.SIZES))), "between 0 and 1"),
+    (lambda: sv.crossing(sv.SIZES, np.full(len(sv.SIZES), 0.5)), "level=0.8"),
+    (lambda: sv.crossing(sv.SIZES, np.full(len(sv.SIZES), 0.9)), "rise"),
+])
+def test_what_does_not_fit_is_refused_with_its_values(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
+# the headline, as printed by the file alone in an empty folder
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("alone")
+    with open(sv.__file__) as file:
+        (folder / "sparse_variables.py").write_text(file.read())
+    environment = {k: v for k, v in os.environ.items() if k != "MPLBACKEND"}
+    run = subprocess.run([sys.executable, "-I", "sparse_variables.py"], cwd=folder, env=environment,
+                         capture_output=True, text=True)
+    assert run.returncode == 0 and run.stderr == ""
+    return run.stdout
+
+
+def numbers(text, start):
+    """The numbers in the printed line that starts so, after the start."""
+    line, = [line for line in text.splitlines() if line.startswith(start)]
+    return [float(x) for x in re.findall(r"\d+\.\d+|\d+", line.replace(start, ""))]
+
+
+def test_samples_grow_like_log_T(printed):
+    first, last = numbers(printed, "T =  50"), numbers(printed, "T = 400")
+    assert last[0] / first[0] < 2.2 and last[2] / first[2] < 2.2
+    slope50, error50, slope80, error80 = numbers(printed, "per doubling")
+    assert 3 <= slope50 <= 7.5 and 3 <= slope80 <= 7.5
+    assert 0.2 < error50 < 1.5 and 0.2 < error80 < 1.5
+    assert first[0] == pytest.approx(23.1, abs=4 * first[1])
+    assert last[0] == pytest.approx(36.5, abs=4 * last[1])
+
+
+@pytest.mark.parametrize("T, linear", [(50, 0.82), (100, 0.73), (200, 0.66), (400, 0.61)])
+def test_at_60_samples_the_head_is_right_and_the_baseline_is_not(printed, T, linear):
+    baseline, error, head, _, on_S, successes = numbers(printed, f"T = {T:3d}")[4:]
+    assert baseline == pytest.approx(linear, abs=0.04) and head > 0.98
+    assert 0.001 < error < 0.01
+    assert on_S == successes >= 40
+
+
+def test_the_picture_is_drawn(monkeypatch, tmp_path):
+    def fake_rates(lengths):
+        return np.array([[logistic(5 * np.log2(T), 2.5) for T in lengths]] * 2)
+    monkeypatch.setattr(sv, "success_rates", fake_rates)
+    monkeypatch.setattr(sv, "run_trials", lambda T, m, seed, head, trials:
+                        (None, np.full(trials, min(1, 0.8 + m / 8000))))
+    monkeypatch.setattr(sv, "SIZES", np.arange(12, 84, 4))
+    sv.figure(tmp_path / "picture.png")
+    picture = (tmp_path / "picture.png").read_bytes()
+    assert picture[:4] == b"\x89PNG" and len(picture) > 50_000     # not the empty one
+
+
+def test_a_picture_that_cannot_be_written_is_said_at_once(monkeypatch, capsys, tmp_path):
+    path = str(tmp_path / "no" / "picture.png")
+    monkeypatch.setattr(sys, "argv", ["sparse_variables.py", path])
+    monkeypatch.setattr(sv, "success_rates", None)          # no work before the message
+    with pytest.raises(SystemExit) as stop:
+        sv.main()
+    out, err = capsys.readouterr()
+    assert stop.value.code == 2 and out == ""
+    assert err.count("error:") == 1 and err.splitlines()[-1].count(path) >= 1
