@@ -1,0 +1,279 @@
+"""Tests of in_context.py: `pytest test_in_context.py`.  NumPy and pytest only."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import in_context as ic
+
+MODELS = {"attention": (ic.attention_loss, [(4, 4), (4,)]), "h3": (ic.h3_loss, [(3, 3), (4,)]),
+          "low rank": (ic.low_rank_loss, [(3, 2), (3, 2), (3, 3)])}
+
+
+def random_arrays(seed, shapes):
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal(shape) for shape in shapes]
+
+
+def random_prompts(seed, B=6, n=4, d=3):
+    return random_arrays(seed, [(B, n, d), (B, n), (B, d), (B,)])
+
+
+def complex_step(loss, w, h=1e-30):
+    """dL/dw = Im L(w + ih) / h, entry by entry."""
+    grad = np.zeros(w.shape)
+    for entry in np.ndindex(w.shape):
+        moved = w.astype(complex)
+        moved[entry] += 1j * h
+        grad[entry] = loss(moved).imag / h
+    return grad
+
+
+def difference(grad, check):
+    return np.linalg.norm(grad - check) / np.linalg.norm(check)
+
+
+def covariance(seed, d):
+    G = np.random.default_rng(200 + seed).standard_normal((d, 3 * d))
+    return G @ G.T / (3 * d)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("seed, steps", [(0, 0), (1, 0), (2, 30)])
+def test_each_gradient_is_that_of_a_complex_step_and_wrong_ones_are_rejected(name, seed, steps):
+    (loss, shapes), prompts = MODELS[name], random_prompts(seed)
+    start = random_arrays(100 + seed, shapes)
+    params = ic.train(loss, start, (lambda rng, B: prompts,), None, 0.05, steps)
+    _, *grads = loss(*params, *prompts)
+    assert len(grads) == 2 and np.array_equal(params[2:], start[2:])
+    for i, grad in enumerate(grads):
+        before, after = params[:i], params[i + 1:]
+        check = complex_step(lambda w: loss(*before, w, *after, *prompts)[0], params[i])
+        assert grad.shape == check.shape and difference(grad, check) < 1e-12
+        square = grad.ndim == 2 and len(grad) == len(grad.T)
+        for wrong in (0 * grad, 1.01 * grad, -grad, grad.T if square else grad[::-1]):
+            assert difference(wrong, check) > 5e-3
+
+
+def test_attention_h3_and_lora_are_their_formulas_prompt_by_prompt():
+    (A, h), (M, omega), (U, V, W0) = [random_arrays(0, MODELS[name][1])
+                                      for name in ("attention", "h3", "low rank")]
+    attention, h3, lora, prompts = [], [], [], random_prompts(0)
+    for X, y, x, t in zip(*prompts):
+        Z = np.column_stack([X, y])
+        attention.append((np.append(x, 0) @ A @ (Z.T @ Z / len(Z)) @ h - t) ** 2)
+        h3.append((x @ M @ X.T @ (omega * y) / len(y) - t) ** 2)
+        lora.append((x @ (W0 + U @ V.T) @ X.T @ y / len(y) - t) ** 2)
+    assert ic.attention_loss(A, h, *prompts)[0] == pytest.approx(np.mean(attention), rel=1e-12)
+    assert ic.h3_loss(M, omega, *prompts)[0] == pytest.approx(np.mean(h3), rel=1e-12)
+    assert ic.low_rank_loss(U, V, W0, *prompts)[0] == pytest.approx(np.mean(lora), rel=1e-12)
+
+
+class Quadrature:
+    """Exact expectations: Gauss-Hermite nodes in place of random normals, of given orders."""
+
+    def __init__(self, orders):
+        rules = [np.polynomial.hermite_e.hermegauss(m) for m in orders]
+        index = np.indices(orders).reshape(len(orders), -1)
+        self.columns = [x[i] for (x, _), i in zip(rules, index)]
+        self.weights = np.prod([w[i] / w.sum() for (_, w), i in zip(rules, index)], axis=0)
+
+    def standard_normal(self, shape):
+        count = int(np.prod(shape[1:]))
+        taken, self.columns = self.columns[:count], self.columns[count:]
+        return np.stack(taken, axis=1).reshape(shape)
+
+
+def exact_prompts(n, d, sample, *law):
+    """The loss is quadratic in the labels, so a node's weight is put on them as its root."""
+    noise = [2 if law[-1] > 0 else 1] * (n + 1)
+    if sample is ic.sample_drift:
+        rule = Quadrature([2] * (n + 1) * d + [3] * (n + 1) * d + noise)
+    else:                               # the query has degree 6 under retrieval, else at most 4
+        rule = Quadrature([3] * n * d + [4] * d + [2] * d + noise)
+    X, y, x, t = sample(rule, len(rule.weights), *law)
+    assert X.shape[1:] == (n, d) and not rule.columns
+    scale = np.sqrt(rule.weights * len(rule.weights))
+    return X, scale[:, None] * y, x, scale * t
+
+
+SIZES = [(1, 1, 0.0), (3, 1, 0.7), (1, 2, 1.3), (2, 2, 0.7), (1, 3, 0.0)]      # n, d, s2
+
+
+@pytest.mark.parametrize("n, d, s2", SIZES)
+def test_the_risk_of_any_W_is_exact_and_the_best_is_stationary_for_attention(n, d, s2):
+    law = n, covariance(0, d), covariance(1, d), s2
+    prompts = exact_prompts(n, d, ic.sample_linear, *law)
+    A, (best, L) = np.zeros((d + 1, d + 1)), ic.best_map(*law)
+    for W in best, *np.random.default_rng(0).standard_normal((2, d, d)):
+        assert ic.risk(W, *law) == pytest.approx(ic.pgd_loss(W, *prompts)[0], rel=1e-11)
+    A[:d, :d] = best
+    loss, dA, dh = ic.attention_loss(A, np.eye(d + 1)[d], *prompts)
+    assert loss == pytest.approx(L, rel=1e-11) and max(abs(dA).max(), abs(dh).max()) < 1e-12
+
+
+@pytest.mark.parametrize("n, d, s2", SIZES)
+@pytest.mark.parametrize("sample, best", [(ic.sample_rag, ic.best_rag),
+                                          (ic.sample_aligned, ic.best_aligned)])
+def test_retrieval_and_alignment_are_exact_and_optimal_among_all_W(sample, best, n, d, s2):
+    prompts = exact_prompts(n, d, sample, n, d, 0.6, s2)
+    c, L, variance = best(n, d, 0.6, s2)
+    loss, dW, _ = ic.pgd_loss(c * np.eye(d), *prompts)
+    assert (loss, np.mean(prompts[3] ** 2)) == pytest.approx((L, variance), rel=1e-11, abs=1e-12)
+    assert abs(dW).max() < 1e-11 * variance
+
+
+def correlation(n):
+    return 0.8 * 0.6 ** abs(np.subtract.outer(range(n + 1), range(n + 1))) + 0.2 * np.eye(n + 1)
+
+
+@pytest.mark.parametrize("n, d, s2", [(1, 1, 0.7), (3, 1, 0.7), (2, 2, 0.0), (1, 2, 1.3)])
+def test_the_risk_under_drift_is_exact_and_least_at_the_best_weights(n, d, s2):
+    R = correlation(n)
+    prompts = exact_prompts(n, d, ic.sample_drift, R, d, s2)
+    W, omega = random_arrays(0, [(d, d), (n,)])
+    loss = ic.h3_loss(W, omega, *prompts)[0]
+    assert ic.drift_risk(W, omega, R, s2) == pytest.approx(loss, rel=1e-11)
+    equal, best = ic.best_weights(R, d, s2)
+    _, dW, domega = ic.h3_loss(np.eye(d), best, *prompts)
+    assert max(abs(dW).max(), abs(domega).max()) < 1e-12
+    _, dW, domega = ic.h3_loss(np.eye(d), equal, *prompts)
+    assert np.ptp(equal) == 0 and max(abs(dW).max(), abs(domega.sum())) < 1e-12
+
+
+I4, R6 = np.eye(4), correlation(6)
+
+
+def simulated(loss, params, sample, *law):
+    """The mean loss, equal to all that is within four standard errors."""
+    rng = np.random.default_rng(1)
+    losses = np.array([loss(*params, *sample(rng, 1000, *law))[0] for _ in range(40)])
+    return pytest.approx(losses.mean(), abs=4 * losses.std(ddof=1) / 40 ** 0.5)
+
+
+@pytest.mark.parametrize("W0, rank", [(0, None), (0, 2), (I4, 1)])
+@pytest.mark.parametrize("Sx, Sb", [(I4, I4), (covariance(0, 4), covariance(1, 4))])
+def test_simulations_agree_with_the_risk_of_the_best_map(Sx, Sb, W0, rank):
+    W, L = ic.best_map(6, Sx, Sb, 0.5, W0, rank)
+    assert L == simulated(ic.pgd_loss, [W], ic.sample_linear, 6, Sx, Sb, 0.5)
+
+
+def test_simulations_agree_with_the_risks_under_retrieval_alignment_and_drift():
+    for sample, best in (ic.sample_rag, ic.best_rag), (ic.sample_aligned, ic.best_aligned):
+        c, L, _ = best(6, 4, 0.6, 0.5)
+        assert L == simulated(ic.pgd_loss, [c * I4], sample, 6, 4, 0.6, 0.5)
+    for omega in ic.best_weights(R6, 4, 0.5):
+        L = ic.drift_risk(I4, omega, R6, 0.5)
+        assert L == simulated(ic.h3_loss, [I4, omega], ic.sample_drift, R6, 4, 0.5)
+
+
+@pytest.mark.parametrize("W0", [0 * ic.I10, ic.best_map(20, ic.I10, ic.I10, 0)[0]])
+def test_low_rank_and_lora_leave_out_the_least_of_the_diagonal(W0):
+    law, l = (20, ic.I10, ic.HARMONIC, 0.3), np.diag(ic.HARMONIC)
+    w = 20 * l / (21 * l + 10.3)
+    terms = (w - np.diag(W0)) ** 2 * (21 * l + 10.3) / 20
+    for rank in range(11):
+        W, L = ic.best_map(*law, W0, rank)
+        left_out = np.argsort(terms)[:10 - rank]
+        shift = np.where(np.isin(range(10), left_out), 0, w - np.diag(W0))
+        assert np.allclose(W, W0 + np.diag(shift), atol=1e-12)
+        assert L == pytest.approx(10.3 - (l * w).sum() + terms[left_out].sum(), rel=1e-12)
+
+
+@pytest.mark.parametrize("rank, W0", [(1, np.eye(3) / 2), (2, np.zeros((3, 3)))])
+def test_descent_on_the_risk_at_a_fixed_rank_ends_at_the_closed_form(rank, W0):
+    law = 5, covariance(4, 3), covariance(5, 3), 0.3
+
+    def loss(U, V, W0):
+        dW = complex_step(lambda W: ic.risk(W, *law), W0 + U @ V.T)
+        return None, dW @ V, dW.T @ U
+
+    start = 0.5 * np.random.default_rng(0).standard_normal((2, 3, rank))
+    U, V, _ = ic.train(loss, [*start, W0], (lambda rng, B: (),), None, 0.1, 200)
+    best = ic.best_map(*law, W0, rank)[1]
+    assert best * (1 - 1e-12) < ic.risk(W0 + U @ V.T, *law) < best * (1 + 1e-4)
+
+
+def test_a_prompt_that_repeats_the_answer_leaves_2d_over_d_plus_4():
+    assert ic.best_rag(7, 20, 1, 0)[1] == pytest.approx(2 * 20 / (20 + 4), rel=1e-12)
+
+
+def test_the_approximation_under_retrieval_is_the_limit_of_large_d():
+    gaps = []
+    for d in 10 ** 3, 10 ** 4:                              # n = 2 d, a^2 d = 1.5, s2 = d
+        law = 2 * d, d, (1.5 / d) ** 0.5, d
+        gaps.append(ic.best_rag(*law)[1] / ic.rag_approximation(*law) - 1)
+    assert abs(gaps[0]) < 5e-3 and gaps[1] == pytest.approx(gaps[0] / 10, rel=0.05)
+
+
+def test_two_steps_of_adam_are_those_computed_by_hand_on_new_prompts():
+    grads, seen = iter([np.array([2.0, -0.5]), np.array([-1.0, 0.25])]), []
+    task, start = (lambda *drawn: seen.append(drawn) or (), 7), np.zeros(2)
+    p, = ic.train(lambda p: (0.0, next(grads)), [start], task, "rng", 0.1, 2)
+    m, v = 0.9 * 0.2 - 0.1, 0.999 * 0.004 + 0.001           # of the first entry, after two steps
+    second = 0.05 * (m / (1 - 0.81)) / ((v / (1 - 0.999 ** 2)) ** 0.5 + 1e-8)
+    assert p == pytest.approx([-0.1 - second, 0.1 + second], rel=1e-6)
+    assert start.tolist() == [0, 0] and seen == 2 * [("rng", 256, 7)]
+
+
+def test_excess_is_a_difference_of_risks_on_the_same_prompts():
+    law = 20, ic.I5, ic.I5, 0.5
+    W, L = ic.best_map(*law)
+    more = ic.excess(ic.pgd_loss, [0.5 * W], W, (ic.sample_linear, *law), 20)
+    assert more == pytest.approx(ic.risk(0.5 * W, *law) - L, rel=0.1)
+    assert ic.excess(ic.pgd_loss, [W], W, (ic.sample_linear, *law), 1) == 0
+
+
+def test_h3_learns_the_best_filter_under_drift():
+    start, task = [0 * ic.I5, np.ones(30)], (ic.sample_drift, ic.FADING, 5, 0)
+    W, omega = ic.train(ic.h3_loss, start, task, np.random.default_rng(0), 0.02, 400)
+    _, best = ic.best_weights(ic.FADING, 5, 0)
+    assert omega @ best / np.linalg.norm(omega) / np.linalg.norm(best) > 0.99
+    assert ic.drift_risk(W, omega, ic.FADING, 0) == pytest.approx(3.468, abs=0.03)
+
+
+@pytest.mark.parametrize("call, words", [
+    (lambda: ic.sample_linear(None, 5, 0, I4, I4, 0), "n=0"),
+    (lambda: ic.sample_rag(None, 5, 2, 3, 1.5, 0), "a=1.5"),
+    (lambda: ic.pgd_loss(I4, *random_prompts(0)), r"W.shape=\(4, 4\)"),
+    (lambda: ic.best_map(5, I4, I4, -1), "s2=-1"),
+    (lambda: ic.best_rag(5, 3, -0.1, 0), "a=-0.1"),
+    (lambda: ic.best_aligned(5, 3, 2, 0), "a=2"),
+    (lambda: ic.best_weights(I4[:1], 3, 0), "n=0")])
+def test_what_does_not_fit_is_named(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
+def test_the_file_alone_prints_the_headline(tmp_path):
+    (tmp_path / "in_context.py").write_text(pathlib.Path(ic.__file__).read_text())
+    environment = {key: value for key, value in os.environ.items() if key != "MPLBACKEND"}
+    run = subprocess.run([sys.executable, "-I", "in_context.py"], cwd=tmp_path, env=environment,
+                         capture_output=True, text=True)
+    assert (run.returncode, run.stderr) == (0, "")
+    ends = [line.split()[-1].strip("+-") for line in run.stdout.splitlines() if line[:4] == "    "]
+    zero, best, more, learnt, off, equal, weighted = map(float, ends)
+    assert (zero, best, equal, weighted) == (5, 1.1538, 4.357, 3.468)
+    assert more < 0.005 and best < learnt < best + 0.003 and 0 < off < 0.02
+
+
+def test_the_picture_is_drawn(tmp_path, monkeypatch):
+    monkeypatch.setattr(ic, "train", lambda loss, params, *others: list(params))
+    monkeypatch.setattr(ic, "excess", lambda *arguments: 0)
+    ic.figure(tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").stat().st_size > 50_000
+
+
+def test_a_picture_that_cannot_be_written_is_one_message(tmp_path, monkeypatch, capsys):
+    path = str(tmp_path / "nowhere" / "picture.png")
+    monkeypatch.setattr(sys, "argv", ["in_context.py", path])
+    monkeypatch.setattr(ic, "train", None)                  # it is said before the work
+    with pytest.raises(SystemExit) as end:
+        ic.main()
+    printed = capsys.readouterr()
+    assert end.value.code == 2 and printed.out == ""
+    assert printed.err.count("error:") == 1 and repr(path) in printed.err

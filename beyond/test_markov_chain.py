@@ -1,0 +1,241 @@
+"""Tests of markov_chain.py: `python -m pytest test_markov_chain.py`."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import markov_chain as mc
+
+ONE_WINNER = np.array([[0.8, 0.2], [0.6, 0.4]])
+TWO_WINNERS = np.array([[0.7, 0.3], [0.4, 0.6]])
+NO_WINNER = np.array([[0.3, 0.7], [0.6, 0.4]])
+
+
+def random_chain(K, seed):
+    theta = np.random.default_rng(seed).standard_normal((K, K))
+    return np.exp(theta) / np.exp(theta).sum(axis=1, keepdims=True)
+
+
+def exact_law(P, start, last, steps):
+    """K = 2: P(token 1 was appended k times) for k = 0..steps, by summing over all trajectories."""
+    law, k = np.zeros((2, steps + 1)), np.arange(steps + 1)         # law[i, k], i the last token
+    law[last, 0] = 1
+    for t in range(steps):
+        zeros, ones = start[0] + t - k[:t + 1], start[1] + k[:t + 1]
+        one = [ones * P[i, 1] / (zeros * P[i, 0] + ones * P[i, 1]) for i in (0, 1)]
+        to_one = law[0, :t + 1] * one[0] + law[1, :t + 1] * one[1]
+        law[0, :t + 1] = law[:, :t + 1].sum(axis=0) - to_one
+        law[1, 1:t + 2], law[1, 0] = to_one, 0
+    return law.sum(axis=0)
+
+
+def exact_mean_share(P, start, last, steps):
+    ones = exact_law(P, start, last, steps) @ np.arange(steps + 1) + start[1]
+    return ones / (sum(start) + steps)
+
+
+@pytest.mark.parametrize("d", [5, 8])
+@pytest.mark.parametrize("biased", [0, 1])
+def test_attention_is_the_reweighted_chain(d, biased):
+    rng = np.random.default_rng(d)
+    E, W = rng.standard_normal((5, d)), rng.standard_normal((d, d))
+    b, P = biased * rng.standard_normal(9), mc.base_chain(E, W)
+    np.testing.assert_allclose(P.sum(axis=1), 1)
+    for _ in range(10):
+        x = rng.integers(5, size=9)
+        q = mc.next_token(P, mc.token_counts(x, 5, b), x[-1])
+        np.testing.assert_allclose(mc.attention(E, W, x, b), q, atol=1e-13)
+        assert abs(q.sum() - 1) < 1e-14 and (q[np.bincount(x, minlength=5) == 0] == 0).all()
+
+
+def gradient_error(gradient, theta, data):
+    check = np.zeros_like(theta)
+    for entry in np.ndindex(theta.shape):
+        shifted = theta.astype(complex)
+        shifted[entry] += 1e-30j
+        check[entry] = mc.loss_and_gradient(shifted, *data)[0].imag / 1e-30
+    return np.linalg.norm(gradient - check) / np.linalg.norm(check)
+
+
+@pytest.mark.parametrize("scale", [0, 1, 3])
+def test_the_gradient_is_right_and_wrong_ones_are_rejected(scale):
+    data = mc.sample_prompts(np.random.default_rng(1), random_chain(4, 1), 50, 3)
+    theta = scale * np.random.default_rng(2).standard_normal((4, 4))
+    gradient = mc.loss_and_gradient(theta, *data)[1]
+    assert gradient_error(gradient, theta, data) < 1e-12
+    for wrong in 0 * gradient, gradient.T, 1.01 * gradient:
+        assert gradient_error(wrong, theta, data) > 0.005
+
+
+def test_the_hessian_is_the_derivative_of_the_gradient():
+    counts, last, y = mc.sample_prompts(np.random.default_rng(0), random_chain(4, 0), 60, 3)
+    theta = np.random.default_rng(3).standard_normal((4, 4))
+    H = mc.hessian(np.exp(theta), counts, last)
+    for i, j in np.ndindex(4, 4):
+        shifted = theta.astype(complex)
+        shifted[i, j] += 1e-30j
+        column = mc.loss_and_gradient(shifted, counts, last, y)[1].imag / 1e-30
+        np.testing.assert_allclose(column[i], H[i, j], atol=1e-14)
+        assert abs(np.delete(column, i, axis=0)).max() == 0
+
+
+def test_the_rank_of_the_hessian_counts_the_components():
+    groups = np.array([[1, 1, 0, 0, 0], [0, 0, 1, 1, 0], [0, 0, 0, 2, 1]])      # {0, 1}, {2, 3, 4}
+    H = mc.hessian(random_chain(5, 0), groups, np.zeros(3, int))[0]
+    assert np.linalg.matrix_rank(H) == 5 - 2
+    np.testing.assert_allclose(H.sum(axis=0), 0, atol=1e-15)
+    assert (H[~np.eye(5, dtype=bool)] <= 0).all() and H[0, 2] == 0 > H[3, 4]
+
+
+def test_without_a_common_prompt_the_chain_is_not_identified():
+    counts, last = mc.all_prompts(4, 3)
+    met = ~((last == 2) & (counts[:, 3] > 0))           # no prompt that ends in 2 holds a 3
+    with pytest.raises(ValueError, match=r"need rank 3 after each token, got \[3 3 2 3\]"):
+        mc.asymptotic_error(random_chain(4, 0), counts[met], last[met])
+
+
+@pytest.mark.parametrize("K", [2, 3, 5, 8])
+def test_uniform_prompts_of_length_2_give_4_times_K_minus_1_squared(K):
+    constant = mc.asymptotic_error(np.full((K, K), 1 / K), *mc.all_prompts(K, 2))
+    assert constant == pytest.approx(4 * (K - 1) ** 2, rel=1e-12)
+
+
+def test_ever_longer_prompts_come_down_to_the_error_of_draws_from_the_chain_itself():
+    P = random_chain(3, 0)
+    limit = 3 * (1 - (P ** 2).sum(axis=1)).sum()        # if P is uniform, this is K (K - 1)
+    assert mc.asymptotic_error(P, np.ones((3, 3)), np.arange(3)) == pytest.approx(limit, rel=1e-12)
+    two, four, eight = [mc.asymptotic_error(P, *mc.all_prompts(3, T)) for T in (2, 4, 8)]
+    assert two > four > eight > limit and eight < 1.3 * limit
+
+
+def test_the_fit_of_exact_frequencies_is_the_chain():
+    P = np.array([[0.5, 0.3, 0.2], [0.1, 0.4, 0.5], [0.8, 0.1, 0.1]])
+    last = np.repeat([0, 1, 2], 10)
+    y = np.repeat([0, 1, 2] * 3, (10 * P).round().astype(int).ravel())
+    np.testing.assert_allclose(mc.fit_chain(np.ones((30, 3)), last, y), P, rtol=1e-12)
+    odds = P / [1, 2, 4]                # what prompts of these counts would turn into P
+    fit = mc.fit_chain(np.tile([1, 2, 4], (30, 1)), last, y)
+    np.testing.assert_allclose(fit, odds / odds.sum(axis=1, keepdims=True), rtol=1e-12)
+
+
+def test_the_fit_exists_iff_each_group_was_chosen_against_the_others():
+    counts = np.tile([[1, 1, 0], [1, 1, 0], [1, 0, 1], [1, 0, 1], [0, 1, 1], [0, 1, 1]], (3, 1))
+    last, y = np.repeat([0, 1, 2], 6), np.tile([0, 1, 0, 2, 2, 1], 3)
+    assert mc.fit_chain(counts, last, y).min() > 0.05
+    cycle = np.tile([0, 0, 2, 2, 1, 1], 3)              # 0 beats 1, 1 beats 2, 2 beats 0
+    assert mc.fit_chain(counts, last, cycle).min() > 0.05
+    beaten = np.where((counts[:, 2] > 0) & (last == 1), 2, y)       # after 1, token 2 always wins
+    with pytest.raises(ValueError, match="after token 1"):
+        mc.fit_chain(counts, last, beaten)
+
+
+def test_the_error_law():
+    P = random_chain(3, 0)
+    errors = mc.error_law(P, 4, 1000, 200)
+    predicted = mc.asymptotic_error(P, *mc.all_prompts(3, 4))
+    assert errors.mean() == pytest.approx(predicted, rel=0.15)
+    assert abs(errors.mean() - predicted) < 4 * errors.std() / 200 ** 0.5
+
+
+@pytest.mark.parametrize("start, last", [((1, 1), 0), ((2, 5), 1)])
+@pytest.mark.parametrize("P", [ONE_WINNER, TWO_WINNERS, NO_WINNER])
+def test_trajectories_follow_the_exact_law(P, start, last):
+    starts = np.tile(start, (20000, 1))
+    history = mc.trajectories(np.random.default_rng(0), P, starts, last, [2, 20])
+    assert history.shape == (2, 20000, 2)
+    for m, t in zip(history, (2, 20)):
+        assert (m.sum(axis=1) == sum(start) + t).all()
+        law = exact_law(P, start, last, t)
+        seen = np.bincount((m[:, 1] - start[1]).astype(int), minlength=t + 1) / 20000
+        assert (abs(seen - law) <= 5 * np.sqrt(law * (1 - law) / 20000) + 1 / 20000).all()
+
+
+@pytest.mark.parametrize("p, tolerance", [(0.9, 0.005), (0.8, 0.005), (0.7, 0.05)])
+def test_the_mean_share_of_the_loser_is_the_gamma_law(p, tolerance):
+    P, r = np.array([[p, 1 - p], [p, 1 - p]]), (1 - p) / p
+    early, late = (exact_mean_share(P, (1, 1), 0, t) for t in (300, 3000))
+    assert late == pytest.approx(mc.gamma_law(r, 3000), rel=tolerance)
+    assert np.log10(late / early) == pytest.approx(r - 1, abs=0.03)
+    assert r - 1 == pytest.approx(-(2 - 1 / p))
+
+
+def test_the_gamma_law_holds_for_three_tokens():
+    P = np.tile([0.6, 0.3, 0.1], (3, 1))
+    m = mc.trajectories(np.random.default_rng(0), P, np.ones((1000, 3)), 0, [2000])[0]
+    _, second, third = m.mean(axis=0) / 2003
+    assert second == pytest.approx(mc.gamma_law(1 / 2, 2000), rel=0.15)
+    assert third == pytest.approx(mc.gamma_law(1 / 6, 2000), rel=0.15)
+
+
+@pytest.mark.parametrize("P, winner", [(ONE_WINNER, 0), (TWO_WINNERS, 0), (TWO_WINNERS, 1)])
+def test_behind_a_winner_the_share_falls_by_its_exponent(P, winner):
+    start = np.array([10 ** 6, 10 ** 6])
+    start[1 - winner] = 1000
+    share, t = start[1] / start.sum(), start.sum()
+    loser = [abs(winner - s) for s in (share, exact_mean_share(P, start, winner, 1000))]
+    slope = np.log(loser[1] / loser[0]) / np.log((t + 1000) / t)
+    assert slope == pytest.approx(mc.exponents(P)[winner, 1 - winner], rel=0.01)
+
+
+@pytest.mark.parametrize("P, winners, x", [
+    (ONE_WINNER, [0], None), (ONE_WINNER[::-1, ::-1], [1], None),
+    (TWO_WINNERS, [0, 1], 8 / 11), (NO_WINNER, [], 12 / 19)])
+def test_the_phase_of_a_chain(P, winners, x):
+    assert mc.phase(P) == (winners, x if x is None else pytest.approx(x, rel=1e-12))
+    assert winners == [j for j in (0, 1) if mc.exponents(P)[j, 1 - j] < 0]
+
+
+@pytest.mark.parametrize("ones, least, greatest",
+                         [(700, 0.005, 0.06), (727, 0.44, 0.56), (760, 0.95, 1)])
+def test_the_equilibrium_parts_the_basins(ones, least, greatest):
+    above = np.arange(2001) + ones > 8 / 11 * 3000
+    assert least < exact_law(TWO_WINNERS, (1000 - ones, ones), 0, 2000)[above].sum() < greatest
+
+
+def test_without_a_winner_the_share_settles():
+    assert exact_mean_share(NO_WINNER, (1, 1), 0, 3000) == pytest.approx(12 / 19, abs=0.005)
+
+
+@pytest.mark.parametrize("call", [
+    lambda: mc.attention(np.eye(3), np.eye(2), [0, 1]),
+    lambda: mc.attention(np.ones((3, 2)), np.eye(2), [0, 1]),
+    lambda: mc.next_token(np.eye(3), np.ones(2), 0),
+    lambda: mc.gamma_law(1, 100),
+    lambda: mc.phase(np.eye(3)),
+    lambda: mc.phase(np.full((2, 2), 0.5)),
+])
+def test_what_does_not_fit_is_refused(call):
+    with pytest.raises(ValueError, match="need .* got"):
+        call()
+
+
+def test_the_file_alone_prints_its_headline(tmp_path):
+    shutil.copy(mc.__file__, tmp_path)
+    environment = {k: v for k, v in os.environ.items() if k != "MPLBACKEND"}
+    done = subprocess.run([sys.executable, "-I", "markov_chain.py"], cwd=tmp_path, env=environment,
+                          capture_output=True, text=True, check=True)
+    rows = [line for line in done.stdout.splitlines() if line.startswith("    ")][1:]
+    predicted = [row[64:73].strip() for row in rows]
+    measured = [float(row[76:].split()[0]) for row in rows]
+    assert len(rows) == 12 and predicted[5] == "most" and done.stderr == ""
+    assert measured[0] < 1e-14
+    for k, tolerance in zip([1, 2, 3, 4, 6, 7], [0.2, 0.2, 0.2, 0.15, 0.04, 0.05]):
+        assert measured[k] == pytest.approx(float(predicted[k]), rel=tolerance)
+    leads, some, few, half, most = measured[5], *measured[8:]
+    assert leads > 97 and 12 < some < 28 and few < 8 and 38 < half < 62 and most > 96
+
+
+def test_a_picture_that_cannot_be_written_is_one_message(monkeypatch, capsys):
+    path = os.path.join("no", "such", "folder", "picture.png")
+    monkeypatch.setattr(sys, "argv", ["markov_chain.py", path])
+    monkeypatch.setattr(mc, "base_chain", None)         # said before the work: this is never called
+    with pytest.raises(SystemExit) as stop:
+        mc.main()
+    assert stop.value.code == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.count("error:") == 1
+    assert f"argument picture: {path!r} cannot be written" in captured.err

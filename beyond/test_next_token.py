@@ -1,0 +1,236 @@
+"""Tests of next_token.py: `pytest beyond/test_next_token.py`."""
+
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from numpy.random import default_rng
+
+import next_token as nt
+
+
+def random_samples(seed, n=7, T=5, K=4, d=3):
+    """W, E, x, y with T > K, so that tokens repeat; the label may be the query."""
+    rng = default_rng(seed)
+    x = rng.integers(K, size=(n, T))
+    return (rng.standard_normal((d, d)), rng.standard_normal((K, d)), x,
+            x[np.arange(n), rng.integers(T, size=n)])
+
+
+def instance(name):
+    """E, x, y: the hand-made one, or a random one, large enough that W_fin is not 0."""
+    return nt.hand_made() if name == "hand" else nt.random_instance(default_rng(name), n=12)[1:]
+
+
+def parts(E, x, y):
+    return (*nt.directional_part(E, x, y), nt.finite_part(E, x, y))
+
+
+@pytest.mark.parametrize("name", ["hand", 0, 1, 2])
+def test_w_svm_satisfies_kkt_with_equalities(name):
+    E, x, y = instance(name)
+    W_svm, basis = nt.directional_part(E, x, y)
+    _, same = nt.priority_graph(x, y, len(E))
+    pairs = [(i, j, s[-1]) for s, i in zip(x, y) for j in s if j != i]
+    rows = np.array([np.outer(E[i] - E[j], E[k]).ravel() for i, j, k in pairs])
+    inside = np.array([same[k, i, j] for i, j, k in pairs])
+    equal, above = rows[inside], rows[~inside]
+    assert np.allclose(equal @ W_svm.ravel(), 0, atol=1e-9)
+    assert (above @ W_svm.ravel() >= 1 - 1e-9).all()
+    assert np.allclose(basis @ basis.T, np.eye(np.linalg.matrix_rank(equal)))
+    assert np.allclose(nt.project(basis, equal), equal)
+    off = above - above @ np.linalg.pinv(equal) @ equal            # (m, d * d), orthogonal to equal
+    _, a = nt.hard_margin(off, np.ones(len(off)))
+    assert np.allclose(off.T @ a, W_svm.ravel(), rtol=0, atol=1e-9) and (a >= 0).all()
+    assert np.allclose(a * (above @ W_svm.ravel() - 1), 0, atol=1e-9)
+
+
+@pytest.mark.parametrize("E, x, y", [
+    ([[1, 0], [-1, 0], [0, 0], [0, 1]], [[0, 1, 3], [0, 1, 3], [0, 2, 3], [1, 2, 3]], [0, 1, 0, 1]),
+    ([[1, 0], [0, 0], [-1, 0], [0, 1]], [[0, 1, 3], [1, 2, 3]], [1, 1])])
+def test_contradictory_constraints_raise(E, x, y):
+    with pytest.raises(ValueError, match="infeasible"):
+        nt.directional_part(np.array(E, float), np.array(x), np.array(y))
+
+
+def test_without_a_lower_component_w_svm_is_zero():
+    W_svm, basis = nt.directional_part(np.eye(2), np.array([[1, 0], [1, 0]]), np.array([0, 1]))
+    assert not W_svm.any() and len(basis) == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_components_are_those_of_paths(seed):
+    _, E, x, y = random_samples(seed, n=9, T=3, K=6)
+    edge, same = nt.priority_graph(x, y, 6)
+    for k in range(6):
+        pairs = {(i, j) for s, i in zip(x, y) if s[-1] == k for j in s if j != i}
+        assert {tuple(p) for p in np.argwhere(edge[k])} == pairs
+        paths = pairs | {(i, i) for i in range(6)}
+        while more := {(i, m) for i, j in paths for l, m in paths if j == l} - paths:
+            paths |= more
+        both = {(i, j) for i, j in paths if (j, i) in paths}
+        assert {tuple(p) for p in np.argwhere(same[k])} == both
+
+
+@pytest.mark.parametrize("K", range(2, 9))
+def test_a_long_cycle_is_one_component(K):
+    x = np.array([[i, (i + 1) % K, 0] for i in range(K) if i != K - 1] + [[K - 1, 0, 0]])
+    _, same = nt.priority_graph(x, x[:, 0], K)
+    assert same[0].all() and (same[1:] == np.eye(K, dtype=bool)).all()
+
+
+def test_the_loss_sums_attention_over_copies_of_the_label():
+    W, E, x, y = random_samples(0)
+    losses = []
+    for sequence, label in zip(x, y):
+        e = [np.exp(E[token] @ W @ E[sequence[-1]]) for token in sequence]
+        losses.append(-np.log(sum(e_t for e_t, t in zip(e, sequence) if t == label) / sum(e)))
+    assert np.isclose(nt.loss_and_grad(W, E, x, y)[0], np.mean(losses), rtol=1e-13)
+
+
+def relative_error(dW, W, E, x, y):
+    """The largest difference from the complex step, over the largest derivative."""
+    true = np.zeros_like(W)
+    for index in np.ndindex(*W.shape):
+        h = np.zeros(W.shape, complex)
+        h[index] = 1e-30j
+        true[index] = nt.loss_and_grad(W + h, E, x, y)[0].imag / 1e-30
+    return np.abs(dW - true).max() / np.abs(true).max()
+
+
+@pytest.mark.parametrize("where", ["zero", "random", "trained"])
+def test_gradient_is_the_complex_step(where):
+    W, E, x, y = random_samples(0)
+    W = {"zero": 0 * W, "random": W, "trained": nt.train(W, E, x, y, [20], eta=0.1)[0]}[where]
+    assert relative_error(nt.loss_and_grad(W, E, x, y)[1], W, E, x, y) < 1e-12
+
+
+@pytest.mark.parametrize("spoil", [lambda g: 0 * g, lambda g: g.T, lambda g: 1.01 * g])
+def test_a_wrong_gradient_is_rejected(spoil):
+    W, E, x, y = random_samples(0)
+    assert relative_error(spoil(nt.loss_and_grad(W, E, x, y)[1]), W, E, x, y) > 1e-3
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_loss_is_convex_on_random_segments(seed):
+    W, E, x, y = random_samples(seed)
+    ends = 3 * default_rng(seed + 100).standard_normal((2, *W.shape))
+    u = np.linspace(0, 1, 21)
+    losses = np.array([nt.loss_and_grad((1 - v) * ends[0] + v * ends[1], E, x, y)[0] for v in u])
+    assert (np.diff(losses, 2) > -1e-12).all() and (np.diff(losses, 2) > 1e-4).any()
+
+
+def test_both_parts_of_the_hand_made_instance_are_those_derived():
+    W_svm, basis, W_fin = parts(*nt.hand_made())
+    half, query = np.log(3) / 2, np.eye(5)[0]
+    assert np.allclose(W_svm, np.outer([-1, 1, 1, 0, -1], query), rtol=0, atol=1e-9)
+    assert np.allclose(W_fin, np.outer([0, half, -half, 0, 0], query), rtol=0, atol=1e-9)
+    assert np.isclose(np.exp(W_fin[1, 0] - W_fin[2, 0]), 3, rtol=0, atol=1e-9) and len(basis) == 1
+
+
+@pytest.mark.parametrize("name, scale", [("hand", 1), (0, 1), (1, 1), (2, 4)])
+def test_w_fin_is_stationary_in_s_fin(name, scale):
+    E, x, y = instance(name)
+    _, basis, W_fin = parts(scale * E, x, y)
+    _, same = nt.priority_graph(x, y, len(E))
+
+    def loss_in_scc(W):
+        return sum(np.log(sum(np.exp(scale**2 * (E[j] - E[i]) @ W @ E[s[-1]])
+                              for j in s if same[s[-1], i, j])) for s, i in zip(x, y))
+
+    assert np.allclose(nt.project(basis, W_fin), W_fin, rtol=0, atol=1e-9)
+    for V in basis.reshape(-1, *W_fin.shape):
+        assert abs(loss_in_scc(W_fin + 1e-30j * V).imag / 1e-30) < 1e-10
+
+
+def test_headline_after_1000_and_10000_steps():
+    E, x, y = nt.hand_made()
+    W_svm, basis, W_fin = parts(E, x, y)
+    Ws = nt.train(np.zeros((5, 5)), E, x, y, [1000, 10000])
+    (cos, off, distance), later = [nt.compare(W, W_svm, W_fin, basis) for W in Ws]
+    assert 0.995 < cos < later[0] < 0.999 and 0.999 < off < later[1]
+    assert distance < 1e-3 and 9 < distance / later[2] < 11           # it closes as 1/t
+    assert abs(np.exp(Ws[0, 1, 0] - Ws[0, 2, 0]) - 3) < 0.005
+    s = nt.attention(Ws[0], E, x)
+    assert np.allclose(s[0], [0.7486, 0.2497, 0.0017, 0], rtol=0, atol=1e-4)
+    assert np.allclose(s[4], [0, 0, 1, 0], rtol=0, atol=5e-3)         # token 1 in [3, 4, 1, 0]
+
+
+def test_without_the_cycle_one_token_is_retrieved():
+    E, x, y = nt.hand_made()
+    x, y = np.delete(x, 3, axis=0), np.delete(y, 3)                   # [2, 1, 3, 0] -> 2 is row 3
+    W_svm, basis, W_fin = parts(E, x, y)
+    assert basis.shape == (0, 25) and not W_fin.any()
+    assert np.allclose(W_svm[:, 0], [-1.2, 1.8, 0.8, -0.2, -1.2], rtol=0, atol=1e-9)
+    W = nt.train(np.zeros((5, 5)), E, x, y, [1000])[0]
+    assert nt.attention(W, E, x)[0, 0] > 0.99
+
+
+def test_train_takes_gradient_steps_and_returns_those_asked_for():
+    W, E, x, y = random_samples(0)
+    path = [W]
+    for _ in range(3):
+        path.append(path[-1] - 0.2 * nt.loss_and_grad(path[-1], E, x, y)[1])
+    assert np.allclose(nt.train(W, E, x, y, [1, 3], eta=0.2), path[1::2], rtol=1e-13)
+    step = nt.train(W, E, x, y, [1], eta=0.2, normalized=True)[0] - W
+    assert np.allclose(step, 0.2 * (path[1] - W) / np.linalg.norm(path[1] - W), rtol=1e-12)
+
+
+def test_random_instances_are_in_the_official_setting():
+    drawn = [nt.random_instance(default_rng(seed)) for seed in range(5)]
+    for W, E, x, y in drawn:
+        assert (W.shape, E.shape, x.shape, y.shape) == ((8, 8), (6, 8), (6, 4), (6,))
+        assert 0.3 < np.abs(W).max() <= 8 ** -0.5 and W.min() < 0
+        assert np.allclose((E * E).sum(axis=1), 1) and all(len(set(s)) == 4 for s in x)
+        assert len(nt.directional_part(E, x, y)[1]) > 0
+    assert any((y == x[:, -1]).any() for _, _, x, y in drawn)         # the label may be the query
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_normalized_descent_on_a_random_instance(seed):
+    W, E, x, y = nt.random_instance(default_rng(seed))
+    W_svm, basis, W_fin = parts(E, x, y)
+    found = [nt.compare(nt.train(W, E, x, y, [4000], eta, True)[0], W_svm, W_fin, basis)
+             for eta in (0.01, 0.02)]
+    assert found[0][0] > 0.97 and found[0][1] > 0.97
+    assert 0.004 < found[0][2] < 0.006 and 1.8 < found[1][2] / found[0][2] < 2.2     # half a step
+
+
+@pytest.mark.parametrize("call", [
+    lambda W, E, x, y: nt.train(W, E, 0 * x, 0 * y[:1], [1]),
+    lambda W, E, x, y: nt.loss_and_grad(W, E, x, y + 9),
+    lambda W, E, x, y: nt.directional_part(E, x, y[:1]),
+    lambda W, E, x, y: nt.priority_graph(x - 9, y, 4),
+    lambda W, E, x, y: nt.priority_graph(x, y, 3)])
+def test_what_does_not_fit_raises_value_error(call):
+    with pytest.raises(ValueError, match="need"):
+        call(*random_samples(0))
+
+
+def test_the_file_runs_alone_and_prints_the_headline(tmp_path, monkeypatch):
+    shutil.copy(nt.__file__, tmp_path)
+    monkeypatch.delenv("MPLBACKEND", raising=False)
+    ran = subprocess.run([sys.executable, "-I", "next_token.py"], cwd=tmp_path, text=True,
+                         capture_output=True)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    rows = [line.split() for line in ran.stdout.splitlines()]
+    assert "1000 0.9971 0.99954 5.3e-04 2.9978 0.749 0.250 0.002 0.000".split() in rows
+    assert "W_fin, finite 0.0000 0.5493 -0.5493 0.0000 0.0000".split() in rows
+
+
+def test_a_picture_that_cannot_be_written_is_one_message_before_the_work(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["next_token.py", "missing/folder.png"])
+    monkeypatch.setattr(nt, "train", None)
+    with pytest.raises(SystemExit) as ended:
+        nt.main()
+    printed, message = capsys.readouterr()
+    assert (ended.value.code, printed) == (2, "")
+    assert "picture: 'missing/folder.png' cannot be written" in message.splitlines()[-1]
+
+
+def test_the_picture_is_drawn(tmp_path, monkeypatch):
+    monkeypatch.setattr(nt, "train", lambda W, E, x, y, steps: np.ones((len(steps), 5, 5)))
+    nt.figure(tmp_path / "picture.png")
+    assert 50_000 < (tmp_path / "picture.png").stat().st_size < 300_000
