@@ -1,4 +1,4 @@
-"""Sparse token selection by a fully-connected ReLU net, and the bound that none of its width can beat.
+"""Sparse token selection by a fully-connected ReLU net, and a bound that none of its width beats.
 
 Companion to "Transformers Provably Learn Sparse Token Selection While Fully-Connected Nets
 Cannot" (Wang, Wei, Hsu, Lee, ICML 2024).  NumPy only.  `python fcn.py` prints a small table.
@@ -14,9 +14,9 @@ Throughout this file we have:
     f            the output, h_l = relu(h_{l-1} weight + bias) but for the last layer    (n, d)
 
 The task is STS_q(X, y) = (1/q) sum_{i in y} x_i (Definition 1), with y a uniform q-subset.  The
-paper proves that a net needs a first layer of width Omega(T d).  `width_lower_bound` is the exact
-average-case version of that (derived), and `constructed_fcn` gives nets of width 2 T d, and even T d,
-that succeed.
+paper proves that a net needs a first layer of width Omega(T d).  `width_lower_bound` is an exact
+average-case bound (derived here), and `constructed_fcn` gives nets of width 2 T d, and even T d,
+that succeed.  The inputs of a net, the layers and their start are our choice.
 """
 
 import math
@@ -28,7 +28,7 @@ def init_fcn(rng, sizes, dtype=np.float64):
     """Random params of a net with the layers sizes = [inputs, hidden, ..., outputs].
 
     Weights are N(0, 2 / inputs) (He et al., 2015; the last layer N(0, 1 / inputs)), biases zero.
-    `rng` is a numpy.random.Generator.  Raises ValueError unless there are 2 sizes or more, all >= 1.
+    `rng` is a numpy.random.Generator.  Raises ValueError unless sizes are 2 or more, all >= 1.
     """
     if len(sizes) < 2 or min(sizes) < 1:
         raise ValueError(f"need sizes [inputs, ..., outputs], each at least 1, got {sizes}")
@@ -58,7 +58,7 @@ def forward(params, inputs):
     Raises ValueError if the inputs do not fit the first weight.
     """
     if inputs.shape[-1] != len(params[0][0]):
-        raise ValueError(f"need inputs (n, {len(params[0][0])}) for these params, got {inputs.shape}")
+        raise ValueError(f"need inputs (n, {len(params[0][0])}), got {inputs.shape}")
     hidden = [inputs]                                       # h_0
     for weight, bias in params[:-1]:
         a = hidden[-1] @ weight + bias                      # (n, width)
@@ -98,23 +98,24 @@ def width_lower_bound(m, T, d, q):
 
         L >= 1/2 [ d/q - min(m, d)/T - max(min(m, T d) - d, 0) (T - q) / (q T (T - 1)) ]
 
-    It holds for X i.i.d. N(0, 1), y uniform, and for anything at all after the first linear map: any
-    depth, any nonlinearity.  It falls in m from d/(2q) at m = 0 to 0 at m = T d.
+    It holds for X i.i.d. N(0, 1), y uniform, and for anything at all after the first linear map:
+    any depth, any nonlinearity.  It falls in m from d/(2q) at m = 0 to 0 at m = T d.
 
-    Derived, as follows.  Write x = vec(X), in R^(T d), and the target as A x, A = (1/q) (1_y^T (x) I_d),
-    where 1_y is the indicator of y and (x) the Kronecker product.
+    Derived, as follows.  Write x = vec(X), in R^(T d), and the target as A x, with
+    A = (1/q) (1_y^T (x) I_d), where 1_y is the indicator of y and (x) the Kronecker product.
     1. Give the net y for free.  Of x it then knows m numbers, linear in x; let P be the orthogonal
-       projection, of rank m or less, onto what they span.  P x and (I - P) x are independent, as x is
-       Gaussian.  So the best answer is E[A x | P x] = A P x, and it misses A (I - P) x:
+       projection, of rank m or less, onto what they span.  P x and (I - P) x are independent, as x
+       is Gaussian.  So the best answer is E[A x | P x] = A P x, and it misses A (I - P) x:
        2 L >= E ||A (I - P) x||^2 = tr(A^T A (I - P)) for each y, hence 2 L >= tr(S) - tr(S P), with
        S = E_y[A^T A] = (M (x) I_d) / q^2 and M = E[1_y 1_y^T].
     2. tr(S P) is at most the sum of the m largest eigenvalues of S (Ky Fan).  M has q/T on its
-       diagonal and q (q - 1) / (T (T - 1)) off it.  So the vector of ones has the eigenvalue q^2/T, and
-       all that is orthogonal to it has q (T - q) / (T (T - 1)).  Divided by q^2, and d times each, S has
-       d eigenvalues 1/T, then d (T - 1) no larger ones (T - q) / (q T (T - 1)); tr(S) = d/q.
-    3. No better bound holds for "anything after it", if m >= 1: let the first layer compute the m best
-       numbers, and add to one of them a large multiple B of an integer that codes y.  Rounding gives y
-       back, unless the number exceeds B/2, and the best answer A P x can then be computed.
+       diagonal and q (q - 1) / (T (T - 1)) off it.  So the vector of ones has the eigenvalue q^2/T,
+       and all that is orthogonal to it has q (T - q) / (T (T - 1)).  Divided by q^2, and d times
+       each, S has d eigenvalues 1/T, then d (T - 1) no larger ones (T - q) / (q T (T - 1));
+       tr(S) = d/q.
+    3. No better bound holds for "anything after it", if m >= 1: let the first layer compute the m
+       best numbers, and add to one of them a large multiple B of an integer that codes y.  Rounding
+       gives y back, unless the number exceeds B/2, and the best answer A P x can then be computed.
     Raises ValueError unless m >= 0, T, d >= 1 and 1 <= q <= T.
     """
     if np.min(m) < 0 or min(T, d) < 1 or not 1 <= q <= T:
@@ -129,18 +130,19 @@ def constructed_fcn(T, d, q, B, narrow=False):
 
         f = (1/q) sum_i [ relu(x_i + B (y_i - 1)) - relu(-x_i + B (y_i - 1)) ],   y_i = 1[i in y]
 
-    (derived; coordinate by coordinate; in the code R repeats y_i for the d coordinates of x_i).  For i in y
-    the bracket is relu(x_i) - relu(-x_i) = x_i.  For
-    the others it is 0 as long as |x_i| <= B; see constructed_loss for the rest.
+    (derived; coordinate by coordinate; in the code R repeats y_i for the d coordinates of x_i).  For
+    i in y the bracket is relu(x_i) - relu(-x_i) = x_i; for the others 0, as long as |x_i| <= B.
+    constructed_loss has the rest.
 
-    narrow: a net of width T d, the least that width_lower_bound allows; exact while all |x_i| <= B:
+    narrow: a net of width T d, the least that the bound allows; exact while all |x_i| <= B:
 
-        f = (1/q) sum_i relu(x_i + B (2 y_i - 1)) - B       (x_i + B for the q in y, 0 for the others)
+        f = (1/q) sum_i relu(x_i + B (2 y_i - 1)) - B    (x_i + B for the q in y, 0 for the others)
     """
     I, R = np.eye(T * d), np.repeat(np.eye(T), d, axis=1)   # (T d, T d), (T, T d)
     V = np.tile(np.eye(d), (T, 1)) / q                      # (T d, d)
     if narrow:
-        return [(np.concatenate([I, 2 * B * R]), np.full(T * d, -float(B))), (V, np.full(d, -float(B)))]
+        return [(np.concatenate([I, 2 * B * R]), np.full(T * d, -float(B))),
+                (V, np.full(d, -float(B)))]
     return [(np.block([[I, -I], [B * R, B * R]]), np.full(2 * T * d, -float(B))),
             (np.concatenate([V, -V]), np.zeros(d))]
 
@@ -148,12 +150,10 @@ def constructed_fcn(T, d, q, B, narrow=False):
 def constructed_loss(T, d, q, B, narrow=False):
     """The expected loss of constructed_fcn.  Derived.
 
-    Let x ~ N(0, 1) have density phi and tail Q(B) = P(x > B).  Then (x - B)_+ has the mean
-    mu = phi(B) - B Q(B) and the second moment s = (1 + B^2) Q(B) - B phi(B).
-    Each coordinate of the T - q tokens that are not in y adds an error (x - B)_+ - (-x - B)_+ over q, of
-    mean 0 and second moment 2 s / q^2:   L = (d/q^2) (T - q) s.
-    narrow: each coordinate of all T tokens adds (x - B)_+ / q (those in y with -x for x), of one sign:
-    L = d/(2 q^2) (T (s - mu^2) + T^2 mu^2).
+    Each coordinate of the T - q tokens that are not in y adds ((x - B)_+ - (-x - B)_+) / q, with
+    mean 0 and second moment 2 s / q^2, where s = E (x - B)_+^2:   L = (d/q^2) (T - q) s.
+    narrow: each coordinate of all T tokens adds (x - B)_+ / q (those in y with -x for x), of one
+    sign and with mean mu / q:   L = d/(2 q^2) (T (s - mu^2) + T^2 mu^2).
     """
     Q, phi = math.erfc(B / math.sqrt(2)) / 2, math.exp(-B * B / 2) / math.sqrt(2 * math.pi)
     mu, s = phi - B * Q, (1 + B * B) * Q - B * phi
@@ -163,26 +163,26 @@ def constructed_loss(T, d, q, B, narrow=False):
 
 
 def demo():
-    """Print the bound at the paper's size, the loss of the constructed net, and a check of backward."""
+    """Print the bound at the paper's size, the constructed nets, and a check of backward."""
     rng = np.random.default_rng(0)
     T, d, q, d_e = 200, 5, 3, 170
     zero = d / (2 * q)
 
-    print(f"The paper's size: T = {T}, d = {d}, q = {q}. No net whose first layer has m units, whatever comes\n"
-          f"after it, has a loss below this bound (and attention with d_e = {d_e} has width {d + d_e}):\n")
+    print(f"The paper's size: T = {T}, d = {d}, q = {q}. No net whose first layer has m units, whatever")
+    print(f"comes after it, has a loss below this bound (attention with d_e = {d_e} has width {d + d_e}):\n")
     print("    width m    bound   of d/(2q)")
-    for m, note in ((0, "always answers 0"), (1, ""), (d, "d: the mean of all tokens"), (50, ""), (100, ""),
-                    (d + d_e, "d + d_e, the width of the attention model"), (250, ""), (500, ""),
-                    (750, ""), (T * d - 1, ""), (T * d, "T d")):
+    for m, note in ((0, "always answers 0"), (d, "d: the mean of all tokens"), (50, ""), (100, ""),
+                    (d + d_e, "d + d_e, the width of the attention model"), (500, ""), (750, ""),
+                    (T * d - 1, ""), (T * d, "T d")):
         L = width_lower_bound(m, T, d, q)
         print(f"    {m:7d}   {L:.4f}   {L / zero:9.1%}   {note}".rstrip())
 
     n = 500
     X = rng.standard_normal((n, T, d))
     y = rng.random((n, T)).argsort(axis=1)[:, :q]
-    print(f"\nTwo nets that solve the task as B grows, of width 2 T d and T d; loss on {n} sequences. Their largest\n"
-          f"|x| is {abs(X).max():.2f}: for B beyond it only rounding is measured, where the formula counts rare tokens.\n")
-    print(f"         width {2 * T * d:5d}           width {T * d:5d}")
+    print(f"\nTwo nets that solve the task as B grows, of width 2 T d and T d; loss on {n} sequences, whose")
+    print(f"largest |x| is {abs(X).max():.2f}: for B beyond it only rounding is measured, where the formula")
+    print(f"counts rare tokens.\n\n         width {2 * T * d:5d}           width {T * d:5d}")
     print("    B    formula  measured    formula  measured")
     for B in range(7):
         columns = [f"{constructed_loss(T, d, q, B, narrow):9.1e} "
@@ -190,17 +190,17 @@ def demo():
                    for narrow in (False, True)]
         print(f"    {B}  " + "  ".join(columns))
 
-    print("\nThe gradients by hand (backward), against those by complex step, dL/dw = Im L(w + ih) / h,")
-    print("in a random direction of all the weights of a net with two hidden layers:")
+    print("\nThe gradients by hand, against the complex step Im L(params + ih way) / h, exact to rounding, on")
     T, h = 6, 1e-30
     X, y = X[:50, :T], rng.random((50, T)).argsort(axis=1)[:, :q]
     params = init_fcn(rng, [T * d + T, 20, 10, d])
-    way = [(rng.standard_normal(weight.shape), rng.standard_normal(bias.shape)) for weight, bias in params]
-    moved = [(weight + 1j * h * a, bias + 1j * h * b) for (weight, bias), (a, b) in zip(params, way)]
+    way = [[rng.standard_normal(w.shape) for w in layer] for layer in params]
+    moved = [[w + 1j * h * v for w, v in zip(*layers)] for layers in zip(params, way)]
     _, grads = loss_and_grads(params, X, y)
-    slope = sum((g * w).sum() for grad, part in zip(grads, way) for g, w in zip(grad, part))
+    slope = sum((g * v).sum() for layers in zip(grads, way) for g, v in zip(*layers))
     check = loss_and_grads(moved, X, y)[0].imag / h
-    print(f"    relative difference {abs(slope - check) / abs(check):.0e}")
+    print(f"a random way through a net with two hidden layers: relative difference "
+          f"{abs(slope - check) / abs(check):.0e}")
 
 
 if __name__ == "__main__":

@@ -1,907 +1,622 @@
-"""The paper's Figures 1 to 5, our Figures 6 to 8 and a movie, and what we measure of their claims.
+"""The paper's Figures 1 to 5, our Figure 6 and two pictures, and what we measure of their claims.
 
-    python plots.py                   all figures, into figures/, and the table of claims
+    python plots.py                   all of them, into figures/, and the table of claims
     python plots.py 2 4 --format pdf  two of them, for slides
-    python plots.py --quick           all of them, on a small task, into runs/quick/
+    python plots.py --quick           all of them on small tasks, into runs/quick/
 
-A training run is cached in runs/figures/, under a hash of its whole configuration: what is there is
-not trained again, and a call that was interrupted goes on.  There are seeds 0, 1 and 2; lines are their
-mean, and bands their range.  The two arms of Figures 2, 4 and 5 see, with one seed, the same sequences,
-in training and in evaluation.
+There are seeds 0, 1 and 2: lines are their mean, and bands their range.  With one seed the two arms
+of Figures 2, 4 and 5 see the same sequences, in training and in evaluation.  A run is kept in
+runs/figures/, under a hash of its settings and of the text of sts.py, fcn.py and train.py.
 """
 
 import argparse
-import contextlib
 import functools
 import hashlib
-import itertools
 import json
-import math
 import os
 import signal
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import active_children, get_context
+from multiprocessing import get_context
 from pathlib import Path
+
+if __name__ == "__main__":      # before NumPy loads: the processes are parallel, not their algebra
+    for threads in "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS":
+        os.environ.setdefault(threads, "1")
 
 import matplotlib
 
 matplotlib.use("Agg")           # draws into files, no display is needed
 import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.animation import PillowWriter
+from matplotlib.animation import FuncAnimation, PillowWriter
 from matplotlib.colors import SymLogNorm
+from matplotlib.ticker import NullFormatter
 
 import fcn
 import sts
-import theory
 import train
 
-CACHE = train.RUNS / "figures"
-SEEDS = 0, 1, 2
-STOCHASTIC, FIXED, THIRD = "#0072B2", "#D55E00", "#009E73"    # told apart by colour-blind readers too
-OTHER = "#444444"
-STYLE = {"font.size": 13, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
+HERE, SEEDS = Path(__file__).resolve().parent, (0, 1, 2)
+STOCHASTIC, FIXED, THIRD, THEORY, OTHER = "#0072B2", "#D55E00", "#009E73", "#444444", "#BBBBBB"
+STYLE = {"font.size": 14, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
          "grid.alpha": 0.3, "lines.linewidth": 2, "figure.constrained_layout.use": True,
          "savefig.dpi": 100}
-
-# The runs, by the flags of train.py.  The two arms of Figures 2, 4 and 5 differ in --pe alone.
-# Orthonormal encodings give all selected positions the same logit, and need no average over draws:
-# there both arms are evaluated with one draw.  With random signs, stochastic PE is that of Definition 5.
-ARMS = {
-    "stochastic": "--pe stochastic --pe-family orthonormal --lr 5",
-    "fixed": "--pe fixed --pe-family orthonormal --lr 5",
-    "stochastic, signs": "--pe stochastic --pe-family rademacher --lr 2",
-    "fixed, signs": "--pe fixed --pe-family rademacher --lr 2",
-    "stochastic, Adam": "--pe stochastic --pe-family rademacher --optimizer adam --steps 4000",
-    "fixed, Adam": "--pe fixed --pe-family rademacher --optimizer adam --steps 4000",
-    "full model": "--pe stochastic --attend-to-query --init random --steps 6000",
-}
-# Figure 6: nets of WIDTHS at T = 10, and one of attention's width at T = 200.
-WIDTHS, DEPTHS = (1, 5, 15, 25, 40, 50, 75), (1, 2)
-NETS = {(m, depth): f"net, {m} units, {depth} hidden" for depth in DEPTHS for m in WIDTHS}
-ARMS |= {arm: f"--model fcn --T 10 --d 5 --q 3 --width {m} --depth {depth} --steps 6000"
-         for (m, depth), arm in NETS.items()}
-ARMS["net"] = "--model fcn --steps 2000"
-ARMS["attention, T = 10"] = "--T 10 --d 5 --q 3 --pe stochastic --pe-family orthonormal --lr 1 --steps 6000"
-
-# Figure 7: a small T and a small learning rate, so that the noise of the gradient is small.
-THEORY = {"one-hot": "--pe onehot", "orthonormal": "--pe stochastic --pe-family orthonormal",
-          "random signs": "--pe stochastic --pe-family rademacher --pe-dim 64"}
-ARMS |= {f"{name}, {how}": f"{flags} --T 50 --d 5 --q 3 --lr 1 --steps 4000{extra}"
-         for name, flags in THEORY.items() for how, extra in (("sampled", ""), ("exact", " --population"))}
-ARMS |= {f"orthonormal, lr 5, {how}": f"{THEORY['orthonormal']} --T 50 --d 5 --q 3 --lr 5 --steps 300{extra}"
-         for how, extra in (("n = 256", ""), ("n = 2048", " --batch 2048"), ("exact", " --population"))}
-ARMS |= {f"{arm}, exact": f"{ARMS[arm]} --population" for arm in ("stochastic", "stochastic, signs")}
-COSTS = {"d": [(1, 3, 0.01), (5, 3, 0.01), (20, 3, 0.01)],      # (d, q, share of d/(2q)) of the lower row
-         "q": [(5, 1, 0.01), (5, 3, 0.01), (5, 10, 0.01)],
-         "L": [(5, 3, 0.1), (5, 3, 0.01), (5, 3, 0.001)]}
-COUNTED_T = 50, 100, 200, 500, 1000
-
-# Figure 8: a learning rate that falls to 0, so that the loss comes down to its floor.
-FLOORS = {(d_e, K): f"floor, d_e = {d_e}, K = {K}"
-          for d_e, K in ((16, 1), (64, 1), (128, 1), (16, 4), (64, 4))}
-ARMS |= {arm: f"--T 20 --d 5 --q 3 --lr 4 --schedule cosine --steps 2500 --pe-dim {d_e} --draws {K}"
-         for (d_e, K), arm in FLOORS.items()}
-LENGTHS = 200, 400, 1000, 4000, 10_000, 20_000      # those measured; predicted to 10^5
-
-# Of these no error is drawn but the last, so they are evaluated at the start and at the end only.
-NO_CURVES = {"full model", "net", "attention, T = 10", *NETS.values(), *FLOORS.values()}
+NETS = {(m, depth): f"net, {m} units, {depth} hidden"           # of Figure 6 at T = 10
+        for depth in (1, 2) for m in (5, 15, 25, 40, 50, 75)}
 
 
-def configurations(arm, quick=False):
-    """The train.py configurations of an arm, one for each seed; quick: with T = 20 for 200, few steps.
+def arms(quick):
+    """The runs of the figures: the settings of train.py for each name, without the seed."""
+    small = {"quick": True} if quick else {}
 
-    On the population loss nothing but the sample of scores depends on the seed, and one is enough.
-    """
-    flags = ARMS[arm].split()
-    if quick:       # the smaller d_e and T, the smaller a stable --lr of gradient descent
-        flags += ["--quick", "--steps", "300" if "--T" in flags else "1500"]
-        flags += ["--lr", "1"] if "--lr" in flags else []
-    ours = {"evaluations": 1 if arm in NO_CURVES else 200 if "--population" in flags and "--T" in flags else 40}
-    ours |= {"eval_draws": 1} if "orthonormal" in flags or "--population" in flags else {}
-    seeds = SEEDS[:1] if "--population" in flags else SEEDS
-    return [train.parse(flags + ["--seed", str(seed)])[0] | ours for seed in seeds]
+    def pick(paper, classroom):
+        return classroom if quick else paper
 
-
-def cache_file(config):
-    """Where the run of a configuration is kept: a name that changes with each of its settings."""
-    text = json.dumps(config, sort_keys=True)
-    return CACHE / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.npz"
-
-
-def cached(config):
-    """The finished run of a configuration from the cache, or None; says so if it is damaged."""
-    path = cache_file(config)
-    if not path.exists():
-        return None
-    try:
-        run = train.load(path)
-        if json.loads(run["config"]) == config and len(run["loss"]) == config["steps"]:
-            return run
-    except (ValueError, KeyError):
-        pass
-    print(f"{os.path.relpath(path)} is damaged: it is trained again")
-    return None
+    full = {"attend_to_query": True, "query": "mean", "pe_family": "orthonormal", "init": "random",
+            "pe_dim": pick(200, 40), "lr": pick(9.0, 4.0), "steps": pick(16000, 2000)}
+    signs = {"pe_dim": pick(320, 64), "lr": pick(5.0, 2.0), "steps": pick(8000, 1500)}
+    adam = {"pe_dim": pick(170, 32), "optimizer": "adam", "steps": pick(4000, 600)}
+    tiny = {"T": 10, "d": 5, "q": 3, "steps": pick(6000, 600), "evaluations": 1}
+    runs = {
+        "classroom": {"quick": True, "init": "random", "steps": 1200, "evaluations": 60},
+        "full model": {**full, "evaluations": 40, **small},
+        "stochastic": {"pe": "stochastic", **signs, "evaluations": 40, **small},
+        "fixed": {"pe": "fixed", **signs, "evaluations": 40, **small},
+        "stochastic, Adam": {"pe": "stochastic", **adam, "evaluations": 40, **small},
+        "fixed, Adam": {"pe": "fixed", **adam, "evaluations": 40, **small},
+        "attention, T = 10": {"pe_family": "orthonormal", "lr": 1.0, "eval_sequences": 2000,
+                              **tiny},
+        "net": {"model": "fcn", "width": pick(205, 43), "steps": pick(1000, 600), "evaluations": 1,
+                **small},
+    }
+    for (m, depth), name in NETS.items():
+        runs[name] = {"model": "fcn", "width": m, "depth": depth, "eval_sequences": 50000, **tiny}
+    return runs
 
 
-def train_and_save(configs):
-    """Train the runs of a group, in a process of its own, into the cache; returns their configurations."""
-    def report(run):
-        if len(run["step"]) == settings(run)["steps"]:
-            train.save(run, cache_file(settings(run)))
+# Training, several runs at a time
 
-    runs = [train.start(config) for config in configs]
-    if "population" in configs[0]:
-        train.train(runs[0], report)
-    else:
-        train.train_together(runs, report)
-    return configs
+
+@functools.cache
+def code():
+    """The text of the files that a run depends on."""
+    return "".join((HERE / name).read_text() for name in ("sts.py", "fcn.py", "train.py"))
+
+
+def kept(config):
+    """The file in which the run of a configuration is kept."""
+    text = json.dumps(config, sort_keys=True) + code()
+    return train.RUNS / "figures" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.npz"
+
+
+def train_group(configs):
+    """Train runs that see the same sequences, and keep them; returns their number."""
+    runs = [train.start(c) for c in configs]
+    train.train_together(runs)
+    for run in runs:
+        train.save(run, kept(run["config"]))
+    return len(runs)
 
 
 def groups(configs):
-    """Groups of runs that see the same sequences, of at most 4, so that no core has much more to do."""
+    """Up to three runs that see the same sequences, which are drawn once; the longest first."""
+    def cost(c):        # of a run, in any unit
+        width = c["width"] if c["model"] == "fcn" else c["pe_dim"]
+        return c["steps"] * c["batch"] * (2000 + c["T"] * (c["d"] + 1) * width / 4)
+
     alike = {}
-    for config in sorted(configs, key=cost, reverse=True):
-        key = cache_file(config) if "population" in config else tuple(config[key] for key in train.BATCH)
-        alike.setdefault(key, []).append(config)
-    return [group[i:i + 4] for group in alike.values() for i in range(0, len(group), 4)]
+    for c in sorted(configs, key=cost, reverse=True):
+        key = tuple(c[key] for key in ("seed", "T", "d", "q", "batch", "full_batch", "dtype"))
+        alike.setdefault(key, []).append(c)
+    parts = [group[i:i + 3] for group in alike.values() for i in range(0, len(group), 3)]
+    return sorted(parts, key=lambda part: sum(map(cost, part)), reverse=True)
 
 
-@contextlib.contextmanager
-def processes(jobs):
-    """A pool of processes; after Ctrl-C, or a problem, they end at once."""
-    for threads in "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS":
-        os.environ[threads] = "1"       # the processes are parallel, so the algebra of each is not
-    with ProcessPoolExecutor(jobs, get_context("spawn"), signal.signal,
-                             (signal.SIGINT, signal.SIG_IGN)) as pool:
-        try:
-            yield pool
-        except BaseException:
-            for process in active_children():
-                process.terminate()
-            raise
+def train_missing(pool, settings):
+    """Train the runs with these settings, and all seeds, that are not kept; says how far it is."""
+    configs = [train.configuration(seed=seed, **arm) for arm in settings for seed in SEEDS]
+    missing, done = {kept(c): c for c in configs if not kept(c).exists()}, 0
+    for count in pool.imap_unordered(train_group, groups(missing.values())):
+        done += count
+        print(f"{done} of {len(missing)} runs are trained", flush=True)
 
 
-def train_missing(pool, arms, quick):
-    """Train the runs of these arms that are not in the cache, several at a time, the longest first."""
-    CACHE.mkdir(parents=True, exist_ok=True)
-    wanted = {cache_file(config): config for arm in arms for config in configurations(arm, quick)}
-    missing = [config for config in wanted.values() if not cached(config)]
-    longest_first = sorted(groups(missing), key=lambda group: sum(map(cost, group)), reverse=True)
-    tasks = [pool.submit(train_and_save, group) for group in longest_first]
-    show_progress(as_completed(tasks), missing)
+# What is measured of runs
 
 
-def cost(config):
-    """The cost of a run in any unit, for the order of runs and the time left."""
-    sizes = train.layer_sizes(config) if config["model"] == "fcn" else [config["T"], 200 + config["pe_dim"]]
-    if "population" in config:
-        return config["steps"] * 10 ** 6
-    return config["steps"] * config["batch"] * (5000 + sum(a * b for a, b in zip(sizes, sizes[1:])))
+def config(runs):
+    """The configuration of the first of some runs."""
+    return runs[0]["config"]
 
 
-def show_progress(finished, missing):
-    """Say after each finished group how many runs there are, and how long the others will take."""
-    begin, total, done, count, shown = time.time(), sum(map(cost, missing)), 0, 0, 0
-    if missing:
-        print(f"{len(missing)} runs to train", flush=True)
-    for task in finished:
-        done += sum(map(cost, task.result()))
-        count += len(task.result())
-        left = (time.time() - begin) * (total - done) / done
-        last = count == len(missing)
-        if sys.stdout.isatty() or last or count - shown >= len(missing) / 25:
-            end, shown = "\r" if sys.stdout.isatty() and not last else "\n", count
-            print(f"{count} of {len(missing)} runs, {left:4.0f} s left ", end=end, flush=True)
-
-
-# What is drawn and measured of a run
-
-
-def settings(run):
-    """The configuration of a run."""
-    return json.loads(run["config"])
+def zero(c):
+    """d/(2q), the expected loss of the answer 0."""
+    return c["d"] / (2 * c["q"])
 
 
 def smooth_loss(run):
     """The training loss in 100 stretches: their middle steps, and the mean loss of each."""
-    steps, losses = np.array_split(run["step"], 100), np.array_split(run["loss"], 100)
-    return np.array([np.mean(part) for part in steps]), np.array([np.mean(part) for part in losses])
+    return tuple(np.array([np.mean(part) for part in np.array_split(run[log], 100)])
+                 for log in ("step", "loss"))
 
 
-def loss_left(run):
-    """The training loss at the end, as a share of d/(2q), the loss of the zero predictor."""
-    c = settings(run)
-    return smooth_loss(run)[1][-1] / (c["d"] / (2 * c["q"]))
+def late_slope(run):
+    """The slope of 1/L in the second half of a run, by least squares, and the R^2 of that line."""
+    t, L = (values[50:] for values in smooth_loss(run))
+    slope, offset = np.polyfit(t, 1 / L, 1)
+    return slope, 1 - np.var(1 / L - slope * t - offset) / np.var(1 / L)
 
 
-def line_through(x, y):
-    """Least-squares line y = slope x + offset; returns slope, offset, R^2."""
-    slope, offset = np.polyfit(x, y, 1)
-    return slope, offset, 1 - np.var(y - slope * x - offset) / np.var(y)
+def predicted_slope(c):
+    """The growth of 1/L in a step, with orthonormal encodings; derived in beyond/theory.py."""
+    return 4 * c["lr"] / c["pe_dim"] / (c["q"] ** 2 if c["query"] == "mean" else 1)
 
 
-def second_half(x, y):
-    """The points with x in the upper half of its range."""
-    return x[x >= x.max() / 2], y[x >= x.max() / 2]
-
-
-def change_at_the_end(run, errors):
-    """The factor by which an error changes in the last third of a run, from a line through its log."""
+def late_change(run):
+    """The factors by which the errors at T_test change in the last third, by a line through ln."""
     t = run["eval_step"]
     late = t >= t[-1] * 2 / 3
-    slope = np.polyfit(t[late], np.log(errors[late]), 1)[0]
-    return np.exp(slope * (t[-1] - t[late][0]))
+    slopes = np.polyfit(t[late], np.log(run["error_T_test"][late]), 1)[0]
+    return np.exp(slopes * np.ptp(t[late]))[1:]
 
 
-def smooth(errors):
-    """Errors (m, a) during a run, averaged over 5 evaluations each: (m - 4, a)."""
-    return sum(errors[k:len(errors) - 4 + k] for k in range(5)) / 5
+def block(run, name):
+    """Of W, or V, with the block of its ground truth: the block's share of the squared norm, its
+    cosine to the identity, and the norm of all entries but the block's diagonal."""
+    d, matrix = run["config"]["d"], run[name]
+    part = matrix[d:, d:] if name == "W" else matrix[:, :d]
+    squares = (matrix ** 2).sum()
+    return ((part ** 2).sum() / squares, sts.cosine(part, np.eye(len(part))),
+            np.sqrt(squares - (np.diag(part) ** 2).sum()))
 
 
-def blocks(run):
-    """For W, then for V, with its block of the ground truth (PE-PE, token): the block's share of the
-    squared norm, its cosine to the identity, and the norm of all entries but the block's diagonal."""
-    d, measured = settings(run)["d"], []
-    for matrix, block in (run["W"], run["W"][d:, d:]), (run["V"], run["V"][:, :d]):
-        share = (block ** 2).sum() / (matrix ** 2).sum()
-        rest = np.sqrt((matrix ** 2).sum() - (np.diag(block) ** 2).sum())
-        measured.append((share, sts.cosine(block, np.eye(len(block))), rest))
-    return measured
+def errors(runs, test):
+    """The errors of a test during training (seeds, evaluations, sizes); without T_test = T."""
+    return np.array([run[f"error_{test}"] for run in runs])[:, :, test == "T_test":]
 
 
 def one_draw(runs):
-    """Errors (seeds, sizes) at T_test and q_test of the final weights, with one draw of E each."""
-    errors = [train.evaluate([run["W"], run["V"]], settings(run) | {"eval_draws": 1}) for run in runs]
-    return [np.array(test) for test in zip(*errors)]
+    """The errors at q_test of the final weights, when a single draw of E is evaluated."""
+    singles = [run | {log: [] for log in train.LOGS} | {"config": run["config"] | {"eval_draws": 1}}
+               for run in runs]
+    for run in singles:
+        train.evaluate(run)
+    return errors(singles, "q_test")[:, -1]
 
 
-def spread(values, form="{:.3f}"):
-    """Mean, least and greatest of the values of the seeds, as text."""
-    mean, least, greatest = (form.format(f(values)) for f in (np.mean, np.min, np.max))
-    return f"{mean} ({least} to {greatest})"
+# The figures, and the claims of their captions: (text, a value for each seed, least, greatest)
 
 
-def band(axis, x, curves, color, label=None, **style):
-    """A line for the mean of the curves, and a band for their range."""
+def band(axis, x, curves, color, **style):
+    """A line for the mean of the curves of all seeds, and a band for their range."""
     curves = np.array(curves)
-    axis.plot(x, curves.mean(axis=0), color=color, label=label, **style)
-    axis.fill_between(x, curves.min(axis=0), curves.max(axis=0), color=color, alpha=0.25, linewidth=0)
+    axis.plot(x, curves.mean(axis=0), color=color, **style)
+    low, high = curves.min(axis=0), curves.max(axis=0)
+    axis.fill_between(x, low, high, color=color, alpha=0.25, linewidth=0)
 
 
-def caption(figure, runs, text):
-    """A line under a figure: its text, and the settings of its runs."""
-    c = settings(runs[0])
-    optimizer = f"{'gradient descent' if c['optimizer'] == 'gd' else 'Adam'}, lr {c['lr']:g}"
+def caption(figure, headline, runs, text):
+    """A headline, and below the figure a text and the settings of its runs."""
+    c = config(runs)
+    how = "gradient descent" if c["optimizer"] == "gd" else "Adam"
     seeds = f"{len(runs)} seeds: mean and range" if len(runs) > 1 else f"seed {c['seed']}"
-    figure.supxlabel(f"{text}  T = {c['T']}, q = {c['q']}, d = {c['d']}, n = {c['batch']}, "
-                     f"$d_e$ = {c['pe_dim']}, {optimizer}, {seeds}.", fontsize=11)
+    figure.suptitle(headline, weight="bold")
+    figure.supxlabel(f"{text} T = {c['T']}, q = {c['q']}, d = {c['d']}, $d_e$ = {c['pe_dim']}, "
+                     f"n = {c['batch']}, {how}, lr {c['lr']:g}; {seeds}.", fontsize=12)
 
 
-def error_curves(stochastic, fixed, tests, text):
-    """A figure with a row of panels for each of tests ("T_test", "q_test"), a curve for each arm."""
-    figure, axes = plt.subplots(len(tests), 4, figsize=(13, 1.2 + 3.1 * len(tests)), sharey="row",
-                                sharex=True, squeeze=False)
-    for row, test in zip(axes, tests):
-        sizes = list(stochastic[0][test])
-        for axis, size in zip(row, sizes[-4:]):         # without T_test = T
-            for runs, color in (fixed, FIXED), (stochastic, STOCHASTIC):
-                band(axis, runs[0]["eval_step"],
-                     [run[f"error_{test}"][:, sizes.index(size)] for run in runs], color)
-            axis.set(title=f"${test[0]}_{{test}}$ = {size}", yscale="log")
-        row[0].set_ylabel("error")
-        for runs, color, name, up in (fixed, FIXED, "fixed", 1), (stochastic, STOCHASTIC, "stochastic", -1):
-            last = [run[f"error_{test}"][-1, -1] for run in runs]
-            row[-1].annotate(name, (runs[0]["eval_step"][-1], max(last) if up == 1 else min(last)),
-                             xytext=(0, 5 * up), textcoords="offset points", color=color, weight="bold",
-                             ha="right", va="bottom" if up == 1 else "top")
-    for axis in axes[-1]:
-        axis.set_xlabel("step t")
-    caption(figure, stochastic, text)
+def answer_0(axis, level, named=True):
+    """A line at d/(2q)."""
+    axis.axhline(level, color=THEORY, linestyle=":", linewidth=1.5)
+    axis.text(0.98, level, "d/(2q): answer 0" * named, transform=axis.get_yaxis_transform(),
+              color=THEORY, fontsize=11, ha="right", va="bottom")
+
+
+def lecture(run):
+    """One sequence and one draw of encodings: X, y, E, and a colour for each position."""
+    c, rng = run["config"], np.random.default_rng(0)
+    X, y = sts.sample_sts(rng, 1, c["T"], c["d"], c["q"])
+    E = sts.positional_encoding(c["pe_family"], c["T"], c["pe_dim"], rng)[0]
+    return X, y, E, [STOCHASTIC if j in y[0] else OTHER for j in range(c["T"])]
+
+
+def task(runs):
+    """The task and its solution: a sequence, attention before and after training, the output."""
+    run = runs["classroom"][0]
+    c, (X, y, E, colors) = run["config"], lecture(run)
+    figure = plt.figure(figsize=(12, 6.5))
+    grid = figure.add_gridspec(3, 2, width_ratios=[4, 1])
+    tokens = figure.add_subplot(grid[0, 0])
+    tokens.imshow(X[0].T, cmap="PuOr", vmin=-2.5, vmax=2.5, aspect="auto")
+    for j in y[0]:
+        frame = plt.Rectangle((j - 0.5, -0.5), 1, c["d"], fill=False, color=STOCHASTIC, linewidth=4)
+        tokens.add_patch(frame)
+    tokens.set(title=f"T = {c['T']} tokens in $R^{c['d']}$; y names q = {c['q']} of them (framed)",
+               xticks=[], yticks=[], ylabel="tokens")
+    tokens.grid(False)
+    outputs = [("target", sts.sts_target(X, y)[0], THEORY)]
+    for row, state in (1, train.start(c)), (2, run):
+        when = "before training" if row == 1 else f"after {c['steps']} steps"
+        axis = figure.add_subplot(grid[row, 0])
+        axis.bar(range(c["T"]), sts.attention(state["W"], X, y, E)[0], color=colors)
+        axis.axhline(1 / c["q"], color=THEORY, linestyle=":")
+        axis.set(title=f"attention {when}", xlim=(-0.5, c["T"] - 0.5), ylim=(0, 0.6),
+                 ylabel="weight $P_j$", xticks=range(c["T"]))
+        f, _ = sts.forward(state["W"], state["V"], X, y, E)
+        outputs.append((f"output {when}", f[0], STOCHASTIC))
+    axis.set_xlabel("position j (dotted: 1/q)")
+    for row, (name, vector, color) in enumerate(outputs):
+        axis = figure.add_subplot(grid[row, 1])
+        axis.barh(range(c["d"]), vector, color=color)
+        axis.set_title(name, fontsize=12)
+        axis.set(xlim=1.3 * abs(outputs[0][1]).max() * np.array([-1, 1]), yticks=[])
+        axis.invert_yaxis()
+    figure.suptitle("Sparse token selection: the mean of the tokens that y names", weight="bold")
     return figure
 
 
-def claims_out_of_distribution(stochastic, fixed):
-    """The claims of Figures 4 and 5, on longer sequences and on other subset sizes."""
-    T_test, q_test, rows = stochastic[0]["T_test"][1:], stochastic[0]["q_test"], []
-    arms = stochastic, fixed
-    s_length, f_length = (np.array([run["error_T_test"][:, 1:] for run in arm]) for arm in arms)
-    s_subset, f_subset = (np.array([run["error_q_test"] for run in arm]) for arm in arms)
-    for i, T in enumerate(T_test):
-        low, high = s_length[:, -1, i], f_length[:, -1, i]
-        rows.append((f"T_test = {T}: stochastic ends under 0.05", spread(low), low.max() < 0.05))
-        rows.append((f"T_test = {T}: fixed ends over 0.15", spread(high), high.min() > 0.15))
-    for name, errors in ("stochastic", s_subset), ("fixed", f_subset):
-        falls = errors[:, -1] / errors[:, 0]
-        rows.append((f"every q_test: {name} goes down, end / start below 1", spread(falls),
-                     falls.max() < 1))
-    ratios = f_subset[:, -1] / s_subset[:, -1]
-    rows.append(("every q_test: stochastic ends lower, fixed / stochastic above 1",
-                 spread(ratios, "{:.2f}"), ratios.min() > 1))
-    rows.append((f"fixed gets worse as q_test grows: {', '.join(map(str, q_test))}",
-                 ", ".join(f"{end:.3f}" for end in f_subset[:, -1].mean(axis=0)),
-                 (np.diff(f_subset[:, -1]) > 0).all()))
-    for name, single, ends in zip(("T_test", "q_test"), one_draw(stochastic), (f_length, f_subset)):
-        ratios = ends[:, -1] / single[:, -ends.shape[-1]:]
-        rows.append((f"every {name}: so too with one draw, fixed / stochastic above 1 (ours)",
-                     spread(ratios, "{:.2f}"), ratios.min() > 1))
-    return rows
-
-
-# The figures: the drawing of each, and the claims of its caption.
-
-
 def figure_1(runs):
-    """Global convergence: loss and 1/L; cosine similarity of W and V to the ground truth."""
-    runs = runs["stochastic"]
-    config = settings(runs[0])
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4))
-    steps = smooth_loss(runs[0])[0]
+    """Global convergence of the full model: loss, 1/L, and the directions of W and V."""
+    runs = runs["full model"]
+    c, t, evaluated = config(runs), smooth_loss(runs[0])[0], runs[0]["eval_step"]
     losses = np.array([smooth_loss(run)[1] for run in runs])
-    band(left, steps, losses, STOCHASTIC)
-    left.set(title="global convergence", xlabel="step t", ylim=(0, None))
-    left.set_ylabel("training loss L", color=STOCHASTIC)
-    inverse = left.twinx()
-    band(inverse, steps, 1 / losses, OTHER)
-    late_steps, late = second_half(steps, (1 / losses).mean(axis=0))
-    predicted = 4 * config["lr"] / config["pe_dim"] * (late_steps - late_steps[-1])
-    inverse.plot(late_steps, late[-1] + predicted, ":", color=OTHER)
-    inverse.set(ylim=(0, None))
-    inverse.set_ylabel("1/L", color=OTHER)
-    inverse.grid(False)
-    inverse.spines["right"].set_visible(True)
-    left.text(0.03, 0.08, "dotted: through the end,\nwith slope 4 lr / $d_e$", transform=left.transAxes,
-              color=OTHER, fontsize=12)
-    for key, line, name in ("cos_W", "-", "cos(W, W*)"), ("cos_V", "--", "cos(V, V*)"):
-        band(right, runs[0]["eval_step"], [run[key] for run in runs], STOCHASTIC, name, linestyle=line)
-    right.set(title="direction of the weights", xlabel="step t", ylabel="cosine similarity",
-              ylim=(0, 1.03))
-    right.legend(loc="lower right", frameon=False)
-    caption(figure, runs, "Stochastic PE, orthonormal.")
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(14, 4.8))
+    band(left, t, losses, STOCHASTIC)
+    answer_0(left, zero(c))
+    left.set(title="the loss goes to 0", xlabel="step t", ylabel="training loss L", ylim=(0, None))
+    band(middle, t, 1 / losses, STOCHASTIC)
+    late, end = t[50:], (1 / losses).mean(axis=0)[-1]
+    middle.plot(late, end + predicted_slope(c) * (late - t[-1]), "--", color=THEORY)
+    middle.text(0.05, 0.9, "dashed: slope 4 lr/($q^2 d_e$)", color=THEORY,
+                transform=middle.transAxes)
+    middle.set(title="its inverse grows linearly", xlabel="step t", ylabel="1/L", ylim=(0, None))
+    for name, line, color, height in ("W", "-", STOCHASTIC, 0.75), ("V", "--", THIRD, 0.6):
+        band(right, evaluated, [run[f"cos_{name}"] for run in runs], color, linestyle=line)
+        right.text(0.97, height, f"cos({name}, {name}*)", transform=right.transAxes, color=color,
+                   ha="right")
+    right.set(title="W and V find their directions", xlabel="step t", ylabel="cosine similarity")
+    caption(figure, "The full model learns the task at rate 1/t", runs,
+            "Keys [Z, $z_{query}$], mean query, stochastic orthonormal PE, random start.")
     return figure
 
 
 def claims_1(runs):
-    """1/L is linear in t, L becomes small, and both cosines tend to 1.
+    """What the caption of Figure 1 says."""
+    runs = runs["full model"]
+    c, (slopes, R2) = config(runs), np.transpose([late_slope(run) for run in runs])
+    shares = [smooth_loss(run)[1][-1] / zero(c) for run in runs]
+    return [("R^2 of 1/L against t, second half", R2, 0.99, None),
+            ("its slope / the derived one", slopes / predicted_slope(c), 0.85, 1.15),
+            ("L at the end / (d/(2q))", shares, None, 0.02),
+            ("cosine of W to W* at the end", [run["cos_W"][-1] for run in runs], 0.99, None),
+            ("cosine of V to V* at the end", [run["cos_V"][-1] for run in runs], 0.99, None)]
 
-    The slope (derived): let W be C I on the PE-PE block, and V = [alpha I, 0] with the best alpha.
-    Gradient descent on the population loss moves C by -(lr / d_e) dL/dC, and L falls like e^(-2 C)
-    for large C.  So dC/dt = 2 lr L / d_e, and d(1/L)/dt = (2 / L) dC/dt = 4 lr / d_e.
-    """
-    runs = runs["stochastic"]
-    c = settings(runs[0])
-    lines = [line_through(*second_half(t, 1 / L)) for t, L in map(smooth_loss, runs)]
-    squares = [R2 for _, _, R2 in lines]
-    ratios = [slope / (4 * c["lr"] / c["pe_dim"]) for slope, _, _ in lines]
-    final = [loss_left(run) for run in runs]
-    rows = [("1/L is linear in t in the second half: R^2 at least 0.99", spread(squares, "{:.4f}"),
-             min(squares) >= 0.99),
-            ("its slope over 4 lr / d_e (derived): 0.8 to 1.2", spread(ratios),
-             0.8 <= min(ratios) and max(ratios) <= 1.2),
-            ("L falls under 2 % of d/(2q)", spread(final, "{:.2%}"), max(final) < 0.02)]
-    for key, name in ("cos_W", "W to W*"), ("cos_V", "V to V*"):
-        ends = [run[key][-1] for run in runs]
-        rows.append((f"cosine of {name} ends above 0.99", spread(ends, "{:.4f}"), min(ends) > 0.99))
-    return rows
+
+def error_curves(stochastic, fixed, tests, scale):
+    """A figure with a row of panels for each test, "T_test" or "q_test"; a curve for each arm."""
+    figure, axes = plt.subplots(len(tests), 4, figsize=(14, 1.8 + 3.1 * len(tests)), sharex=True,
+                                sharey="row", squeeze=False)
+    c, t = config(stochastic), stochastic[0]["eval_step"]
+    for row, test in zip(axes, tests):
+        for i, (axis, size) in enumerate(zip(row, stochastic[0][test][-4:].tolist())):
+            for runs, color, line in (fixed, FIXED, "--"), (stochastic, STOCHASTIC, "-"):
+                band(axis, t, errors(runs, test)[:, :, i], color, linestyle=line)
+            answer_0(axis, c["d"] / (2 * (size if test == "q_test" else c["q"])), named=i == 0)
+            axis.set(title=f"${test[0]}_{{test}}$ = {size}", yscale=scale)
+            axis.yaxis.set_minor_formatter(NullFormatter())
+        what = "longer sequences" if test == "T_test" else "other subset sizes"
+        row[0].set_ylabel(f"error, {what}")
+    for runs, color, name in (fixed, FIXED, "fixed"), (stochastic, STOCHASTIC, "stochastic"):
+        end = t[-1], errors(runs, "T_test")[:, -1, -1].mean()
+        axes[0, -1].annotate(name, end, (8, 0), textcoords="offset points", color=color,
+                             weight="bold", va="center", annotation_clip=False)
+    for axis in axes[-1]:
+        axis.set_xlabel("step t")
+    return figure
 
 
 def figure_2(runs):
     """Length generalization: error at longer test sequences during training."""
-    return error_curves(runs["stochastic"], runs["fixed"], ["T_test"],
-                        "Orthonormal PE, redrawn at every step or fixed.")
+    figure = error_curves(runs["stochastic"], runs["fixed"], ["T_test"], "linear")
+    caption(figure, "Encodings that are redrawn at each step select on longer sequences too",
+            runs["stochastic"], "Random signs, redrawn (Definition 5, 16 draws) or fixed.")
+    return figure
 
 
 def claims_2(runs):
-    """Stochastic PE ends lower at every length, and is still falling when fixed PE has levelled off."""
-    stochastic, fixed = (np.array([run["error_T_test"][-1, 1:] for run in runs[arm]])
-                         for arm in ("stochastic", "fixed"))
-    rows = []
-    for i, T in enumerate(runs["fixed"][0]["T_test"][1:]):
-        factors = fixed[:, i] / stochastic[:, i]
-        ends = f"{fixed[:, i].mean():.3f} / {stochastic[:, i].mean():.3f}"
-        rows.append((f"T_test = {T}: fixed / stochastic ends at 2 or more, here {ends}",
-                     spread(factors, "{:.1f}"), factors.min() >= 2))
-    falls, levels = ([change_at_the_end(run, errors) for run in runs[arm]
-                      for errors in run["error_T_test"].T[1:]] for arm in ("stochastic", "fixed"))
-    rows.append(("every T_test: stochastic still falls, last third at most x0.9", spread(falls, "x{:.2f}"),
-                 max(falls) <= 0.9))
-    rows.append(("every T_test: fixed has levelled off, last third x0.9 to x1.1", spread(levels, "x{:.2f}"),
-                 0.9 <= min(levels) and max(levels) <= 1.1))
-    stochastic, fixed = (np.array([run["error_q_test"][-1] for run in runs[arm]]) for arm in ("stochastic", "fixed"))
-    ratios = fixed / stochastic
-    rows.append(("every q_test: stochastic ends lower, fixed / stochastic above 1 (ours)",
-                 spread(ratios, "{:.2f}"), ratios.min() > 1))
-    return rows
+    """What the caption of Figure 2 says, each row for the worst of the four lengths."""
+    stochastic, fixed = (errors(runs[arm], "T_test") for arm in ("stochastic", "fixed"))
+    falls, levels = ([late_change(run) for run in runs[arm]] for arm in ("stochastic", "fixed"))
+    ratios = (fixed / stochastic)[:, -1].min(axis=1)
+    return [("all T_test: fixed / stochastic, at the end", ratios, 2, None),
+            ("all T_test: least error of fixed at any time", fixed.min(axis=(1, 2)), 0.15, None),
+            ("all T_test: stochastic, change in the last third", np.max(falls, axis=1), None, 0.9),
+            ("all T_test: fixed, change in the last third", np.min(levels, axis=1), 0.9, None)]
 
 
 def figure_3(runs):
     """Interpretable training: W and V of the full model, at random initialization and after."""
     run = runs["full model"][0]
-    d, d_e, steps = (settings(run)[key] for key in ("d", "pe_dim", "steps"))
-    figure, axes = plt.subplots(2, 2, figsize=(8.6, 7.2), height_ratios=[5, 1])
-    for (top, bottom), state, when in zip(axes.T, (train.start(settings(run)), run), ("before", "after")):
-        for axis, name, block, values, (share, cosine, _) in zip(
-                (top, bottom), "WV", ("PE-PE", "token"), (state["W"], state["V"][:, :6 * d]), blocks(state)):
-            image = axis.imshow(values, cmap="RdBu_r", norm=SymLogNorm(0.1, vmin=-20, vmax=20),
-                                aspect="auto", interpolation="nearest")
-            axis.axvline(d - 0.5, color="k", linewidth=1)
-            axis.set(xticks=[], yticks=[])
-            axis.grid(False)
-            axis.set_title(f"{name} {when} training: {share:.1%} of the squared norm\n"
-                           f"in the {block} block, its cosine to $I$ {cosine:.2f}", fontsize=11)
-        top.axhline(d - 0.5, color="k", linewidth=1)
-        top.set_xlabel(f"query: {d} token, then {d_e} PE coordinates", fontsize=12)
-        top.set_ylabel(f"key: {d} token, then {d_e} PE", fontsize=12)
-        bottom.set_xlabel(f"{d} token, then the first {5 * d} PE coordinates", fontsize=12)
-    figure.colorbar(image, ax=axes, shrink=0.6, label="entry (linear to 0.1, then logarithmic)",
+    first, d = train.start(run["config"]), run["config"]["d"]
+    size = d + 25
+    figure, axes = plt.subplots(2, 3, figsize=(13, 7), height_ratios=[5, 1])
+    pieces = [(f"W before: its first {size} rows", first["W"][:size, :size]),
+              ("after: the identity on encodings", run["W"][:size, :size]),
+              ("after, all of W", run["W"]),
+              ("V before", first["V"][:, :size]),
+              ("V after: copies tokens", run["V"][:, :size])]
+    for axis, (title, matrix) in zip(axes.flat, pieces):
+        image = axis.imshow(matrix, cmap="RdBu_r", norm=SymLogNorm(0.1, vmin=-10, vmax=10),
+                            interpolation="nearest")
+        axis.axvline(d - 0.5, color="k", linewidth=1)
+        if len(matrix) > d:
+            axis.axhline(d - 0.5, color="k", linewidth=1)
+        axis.set_title(title, fontsize=14)
+        axis.set(xlabel=f"{d} token | {matrix.shape[1] - d} PE coordinates", xticks=[], yticks=[])
+        axis.grid(False)
+    axes[1, 2].axis("off")
+    figure.colorbar(image, ax=axes, shrink=0.7, label="entry (logarithmic beyond 0.1)",
                     ticks=[-10, -1, -0.1, 0, 0.1, 1, 10], format="%g")
-    caption(figure, [run], f"Full model, stochastic PE, {steps} steps.\n")
+    caption(figure, "Training leaves the identity where encodings meet, and for tokens in V", [run],
+            "Full model, mean query, stochastic orthonormal PE.")
     return figure
 
 
 def claims_3(runs):
-    """After training only the PE-PE block of W and the token block of V are left, near the identity."""
-    runs = runs["full model"]
-    start, end = ([blocks(state) for state in states]
-                  for states in ([train.start(settings(run)) for run in runs], runs))
-    rows = []
-    for matrix, name in enumerate(("PE-PE block of W", "token block of V")):
-        (share_0, cosine_0, rest_0), (share, cosine, rest) = (
-            zip(*[measured[matrix] for measured in state]) for state in (start, end))
-        rows.append((f"{name}: share of the squared norm at the end, 95 % or more",
-                     spread(share, "{:.1%}"), min(share) >= 0.95))
-        rows.append((f"{name}: share at the start, under 95 %", spread(share_0, "{:.1%}"),
-                     max(share_0) < 0.95))
-        rows.append((f"{name}: cosine to the identity at the end, above 0.95", spread(cosine),
-                     min(cosine) > 0.95))
-        rows.append((f"{name}: cosine at the start, under 0.95", spread(cosine_0), max(cosine_0) < 0.95))
-        growth = np.array(rest) / rest_0
-        rows.append((f"{name[-1]}: norm of all but that block's diagonal falls, end / start", spread(growth, "{:.2f}"),
-                     growth.max() < 1))
-    final = [loss_left(run) for run in runs]
-    rows.append(("the full model has learnt the task: L under 2 % of d/(2q) (ours)",
-                 spread(final, "{:.1%}"), max(final) < 0.02))
+    """What the caption of Figure 3 says; of "all other entries" their share, and their norm."""
+    runs, rows = runs["full model"], []
+    for name, part in ("W", "PE-PE block"), ("V", "token block"):
+        shares, cosines, rest = np.transpose([block(run, name) for run in runs])
+        rest_before = np.array([block(train.start(run["config"]), name)[2] for run in runs])
+        rows += [(f"{name}: share of the {part} in the squared norm", shares, 0.95, None),
+                 (f"{name}: cosine of the {part} to the identity", cosines, 0.99, None),
+                 (f"{name}: norm of all other entries, end / start", rest / rest_before, None, 1)]
     return rows
 
 
 def figure_4(runs):
     """Out of distribution: longer sequences (top) and other subset sizes (bottom)."""
-    return error_curves(runs["stochastic, signs"], runs["fixed, signs"], ["T_test", "q_test"],
-                        "Random signs, redrawn (Definition 5, 16 draws) or fixed.")
+    figure = error_curves(runs["stochastic"], runs["fixed"], ["T_test", "q_test"], "log")
+    caption(figure, "Stochastic encodings go on towards 0 on all eight tests, fixed ones stay",
+            runs["stochastic"], "Random signs, redrawn (Definition 5, 16 draws) or fixed.")
+    return figure
 
 
 def claims_4(runs):
-    """On length stochastic PE goes to 0 and fixed PE stays; on subset sizes both go down."""
-    return claims_out_of_distribution(runs["stochastic, signs"], runs["fixed, signs"])
+    """What the caption of Figure 4 says; the last row (ours): what the average over draws does."""
+    length, subset = ([errors(runs[arm], test) for arm in ("stochastic", "fixed")]
+                      for test in ("T_test", "q_test"))
+    falls = [(curves[:, -1] / curves[:, 0]).max(axis=1) for curves in subset]
+    ends = [curves[:, -1] for curves in (*length, *subset)]
+    single = (ends[3] / one_draw(runs["stochastic"])).min(axis=1)
+    return [("all T_test: stochastic, at the end", ends[0].max(axis=1), None, 0.15),
+            ("all T_test: fixed, at the end", ends[1].min(axis=1), 0.15, None),
+            ("all q_test: stochastic, end / start", falls[0], None, 1),
+            ("all q_test: fixed, end / start", falls[1], None, 1),
+            ("fixed: least rise from a q_test to the next", np.diff(ends[3]).min(axis=1), 0, None),
+            ("all q_test: fixed / stochastic with one draw (ours)", single, 1, None)]
 
 
 def figure_5(runs):
     """The same with Adam."""
-    return error_curves(runs["stochastic, Adam"], runs["fixed, Adam"], ["T_test", "q_test"],
-                        "Random signs, redrawn (Definition 5, 16 draws) or fixed.")
+    figure = error_curves(*(runs[f"{arm}, Adam"] for arm in ("stochastic", "fixed")),
+                          ["T_test", "q_test"], "log")
+    caption(figure, "With Adam the length error of fixed encodings falls, and rises again",
+            runs["stochastic, Adam"], "Random signs, redrawn (Definition 5, 16 draws) or fixed.")
+    return figure
 
 
 def claims_5(runs):
-    """As Figure 4; early stopping, for which stochastic PE is better; where fixed PE turns up again."""
-    stochastic, fixed = runs["stochastic, Adam"], runs["fixed, Adam"]
-    rows = claims_out_of_distribution(stochastic, fixed)
-    s_length, f_length = ([smooth(run["error_T_test"][:, 1:]) for run in arm] for arm in (stochastic, fixed))
-    s_subset, f_subset = ([smooth(run["error_q_test"]) for run in arm] for arm in (stochastic, fixed))
-    for test, s_errors, f_errors in ("T_test", s_length, f_length), ("q_test", s_subset, f_subset):
-        ratios = np.min(f_errors, axis=1) / np.min(s_errors, axis=1)      # (seeds, sizes)
-        rows.append((f"every {test}: stopped at its best, fixed / stochastic above 1",
-                     spread(ratios, "{:.2f}"), ratios.min() > 1))
-    turns = np.array([errors[-1] / errors.min(axis=0) for errors in f_length])
-    for i, T in enumerate(fixed[0]["T_test"][1:]):
-        rows.append((f"T_test = {T}: fixed turns up again, end / least at least 1.1",
-                     spread(turns[:, i], "{:.2f}"), turns[:, i].min() >= 1.1))
+    """What the caption of Figure 5 says; errors are means of 5 evaluations."""
+    rows = []
+    for test in "T_test", "q_test":
+        curves = [errors(runs[arm], test) for arm in ("stochastic, Adam", "fixed, Adam")]
+        stochastic, fixed = (sum(c[:, k:c.shape[1] - 4 + k] for k in range(5)) / 5 for c in curves)
+        best = (fixed.min(axis=1) / stochastic.min(axis=1)).min(axis=1)
+        rows += [(f"all {test}: fixed / stochastic, at the end",
+                  (fixed / stochastic)[:, -1].min(axis=1), 1, None),
+                 (f"all {test}: the same, each stopped at its best", best, 1, None)]
+        if test == "T_test":
+            change = (fixed[:, -1] / fixed.min(axis=1)).min(axis=1)
+            rows.append(("all T_test: fixed rises again, end / least", change, 1.1, None))
     return rows
 
 
-def attention_error(runs):
-    """The error of attention at the length of training, of each seed, on 2000 sequences."""
-    return np.array([train.precise_error([run["W"], run["V"]], settings(run), 2000)[0] for run in runs])
-
-
-def net_errors(runs):
-    """Errors of nets on TEST_SEQUENCES sequences, one for each seed, and their standard errors."""
-    return np.array([run["error"] for run in runs]), np.array([run["error_se"] for run in runs])
+def final_errors(runs):
+    """The last errors at T, one for each seed, and their standard errors."""
+    return np.transpose([(run["error_T_test"][-1, 0], run["se_T_test"][-1, 0]) for run in runs])
 
 
 def figure_6(runs):
-    """What nets cannot do: loss against first-layer width; the exact bound, trained nets, attention."""
-    figure, axes = plt.subplots(1, 2, figsize=(13, 5), sharey=True)
-    large = {(settings(runs["net"][0])["width"], 1): "net"}
-    for axis, nets, attention in (axes[0], NETS, "attention, T = 10"), (axes[1], large, "stochastic, signs"):
-        c = settings(runs[attention][0])
+    """What nets cannot do: loss against first-layer width; the exact bound, nets, attention."""
+    figure, axes = plt.subplots(1, 2, figsize=(14, 5.6), sharey=True)
+    for axis, attention, nets in ((axes[0], "attention, T = 10", list(NETS.values())),
+                                  (axes[1], "full model", ["net"])):
+        c = config(runs[attention])
         T, d, q, own = c["T"], c["d"], c["q"], c["d"] + c["pe_dim"]
         m = np.arange(2 * T * d + 1)
-        axis.plot(m / (T * d), fcn.width_lower_bound(m, T, d, q), color=OTHER,
-                  label="lower bound for every net")
-        for depth, color, marker in zip(DEPTHS, (FIXED, THIRD), "ov"):
-            points = [(width / (T * d), error) for (width, layers), arm in nets.items() if layers == depth
-                      for error in net_errors(runs[arm])[0]]
-            axis.plot(*zip(*points or [(np.nan, np.nan)]), marker, color=color, fillstyle="none",
-                      label=f"trained nets, {depth} hidden layer{'s' * (depth > 1)}")
+        axis.plot(m, fcn.width_lower_bound(m, T, d, q), "--", color=THEORY,
+                  label="bound for every net")
+        for depth, color, marker in (1, FIXED, "o"), (2, THIRD, "^"):
+            points = [(config(runs[arm])["width"], error) for arm in nets
+                      if config(runs[arm])["depth"] == depth
+                      for error in final_errors(runs[arm])[0]]
+            axis.plot(*np.reshape(points, (-1, 2)).T, marker, color=color, fillstyle="none",
+                      markersize=9, label=f"trained nets, {depth} hidden layer{'s' * (depth > 1)}")
         constructed = [fcn.constructed_loss(T, d, q, 5, narrow) for narrow in (True, False)]
-        axis.plot([1, 2], constructed, "D", color=OTHER, markersize=9, fillstyle="none", zorder=3,
+        axis.plot([T * d, 2 * T * d], constructed, "D", color=THEORY, markersize=9,
                   label="constructed nets, B = 5")
-        errors = attention_error(runs[attention])
-        axis.plot([own / (T * d)] * len(errors), errors, "*", color=STOCHASTIC, markersize=14, zorder=3,
-                  label="attention")
-        side = ("left", -8) if own < 0.3 * T * d else ("right", 8)
-        axis.annotate(f"attention\nof width {own}", (own / (T * d), errors.max()), xytext=(side[1], 12), ha=side[0],
-                      textcoords="offset points", color=STOCHASTIC, weight="bold")
-        axis.set(title=f"T = {T}: T d = {T * d}", xlabel="first-layer width m / (T d)")
+        axis.plot([own] * len(SEEDS), final_errors(runs[attention])[0], "*", color=STOCHASTIC,
+                  markersize=16, label="trained attention")
+        axis.axvline(T * d, color=THEORY, linewidth=1, linestyle=":")
+        axis.text(T * d, 0.55 * zero(c), f" T d = {T * d}", color=THEORY)
+        axis.annotate(f"attention: {own}", (own, 0.02), (-4, 14), color=STOCHASTIC,
+                      textcoords="offset points", ha="center", weight="bold")
+        axis.set(title=f"T = {T}", xlabel="width: first-layer units m; of attention d + $d_e$",
+                 xlim=(-0.15 * T * d, 2.1 * T * d))
+    error = final_errors(runs["net"])[0].mean()
+    axes[1].annotate("a net of this width,\nas trained here", (own, error), (10, -5), color=FIXED,
+                     textcoords="offset points", va="top")
     axes[0].set_ylabel("loss")
-    axes[0].legend(loc="upper right", frameon=False)
-    c = settings(runs["net"][0])
-    figure.supxlabel(f"d = {d}, q = {q}. Nets: ReLU, Adam, lr {c['lr']:g} falling to 0 as a cosine, "
-                     f"n = {c['batch']}; one point for each of {len(SEEDS)} seeds.", fontsize=11)
+    axes[0].legend(frameon=False)
+    net = config(runs["net"])
+    figure.suptitle("A net needs a first layer of T d units, attention far fewer", weight="bold")
+    figure.supxlabel(f"d = {d}, q = {q}. Nets: ReLU, Adam, lr {net['lr']:g} falling to 0 as a "
+                     f"cosine, n = {net['batch']}; a point for each of {len(SEEDS)} seeds.",
+                     fontsize=12)
     return figure
 
 
 def claims_6(runs):
-    """No net is below the bound; at T = 10 training comes close to it; attention is far below it."""
-    small, large = (settings(runs[arm][0]) for arm in ("attention, T = 10", "stochastic, signs"))
-    rows, gaps = [], []
-
-    def bound(c, m):
-        return fcn.width_lower_bound(m, c["T"], c["d"], c["q"])
-
-    for m in WIDTHS:
-        least, zero = bound(small, m), bound(small, 0)
-        errors, deviations = np.swapaxes([net_errors(runs[NETS[m, depth]]) for depth in DEPTHS], 0, 1)
-        gaps.append((errors - least) / deviations)          # all are (depths, seeds)
-        if least > 0:
-            text, relative, most, form = f"loss / bound {least:.4f} at most 1.1", errors / least, 1.1, "{:.3f}"
-        else:
-            text, relative, most, form = "bound 0; loss under 2 % of d/(2q)", errors / zero, 0.02, "{:.1%}"
-        rows.append((f"m = {m}, 1 and 2 hidden layers: {text}",
-                     " and ".join(form.format(mean) for mean in relative.mean(axis=1)), relative.max() <= most))
-    rows.append((f"none of the {np.size(gaps)} nets is more than 4 standard errors below the bound",
-                 f"lowest {np.min(gaps):+.1f} s.e.", np.min(gaps) > -4))
-    for arm, c in ("attention, T = 10", small), ("stochastic, signs", large):
-        width = c["d"] + c["pe_dim"]
-        ratios = attention_error(runs[arm]) / bound(c, width)
-        rows.append((f"T = {c['T']}: attention of width {width} / bound {bound(c, width):.4f} for nets of that width, "
-                     "under 0.1", spread(ratios), ratios.max() < 0.1))
-    net = settings(runs["net"][0])
-    errors, least, mean = net_errors(runs["net"])[0], bound(net, net["width"]), bound(net, net["d"])
-    rows.append((f"T = {net['T']}: trained net of width {net['width']} / the same bound, at most 1.1",
-                 spread(errors / least), errors.max() <= 1.1 * least))
-    rows.append((f"T = {net['T']}: the same net / {mean:.4f}, the loss of the mean of all tokens, below 1",
-                 spread(errors / mean), errors.max() < mean))
-    return rows
+    """No net is below the bound; at T = 10 training comes close; attention is far below it."""
+    small, large = config(runs["attention, T = 10"]), config(runs["full model"])
+    nets = [(config(runs[arm]), *final_errors(runs[arm])) for arm in NETS.values()]
+    gaps = [(loss - train.bound(c)) / deviation for c, loss, deviation in nets]
+    ratios = [loss / train.bound(c) for c, loss, _ in nets if c["width"] < c["T"] * c["d"]]
+    left = [loss / zero(c) for c, loss, _ in nets if c["width"] >= c["T"] * c["d"]]
+    rows = [("T = 10, all nets: (loss - bound) / standard error", np.min(gaps, axis=0), -4, None),
+            ("T = 10, nets with m < T d: loss / bound", np.max(ratios, axis=0), None, 1.1),
+            ("T = 10, nets with m >= T d: loss / (d/(2q))", np.max(left, axis=0), None, 0.02)]
+    for arm, c in ("attention, T = 10", small), ("full model", large):
+        least = fcn.width_lower_bound(c["d"] + c["pe_dim"], c["T"], c["d"], c["q"])
+        rows.append((f"T = {c['T']}: attention / bound for nets of its width",
+                     final_errors(runs[arm])[0] / least, None, 0.1))
+    return [*rows, (f"T = {large['T']}: trained net of that width / the same bound",
+                    final_errors(runs["net"])[0] / train.bound(config(runs["net"])), None, 1.1)]
 
 
-def weight_norm(run):
-    """||W*||^2 of one-hot or stochastic PE, which sets the pace of W."""
-    c = settings(run)
-    return c["T"] - 1 if c["pe"] == "onehot" else c["pe_dim"]
-
-
-def halved(run):
-    """The step at which the training loss has come down to half of d/(2q)."""
-    c, (t, L) = settings(run), smooth_loss(run)
-    return np.interp(-c["d"] / (4 * c["q"]), -np.minimum.accumulate(L), t)
-
-
-@functools.cache
-def counted_steps(d, q, share):
-    """lr times the steps of the exact recursion until L = share d/(2q), for COUNTED_T; lr 2, one-hot PE."""
-    return np.array([2 * theory.count_steps(share, T, d, q, 2) for T in COUNTED_T])
-
-
-def figure_7(runs):
-    """Theory and simulation: the exact dynamics over sampled training; what training costs elsewhere."""
-    figure, axes = plt.subplots(2, 3, figsize=(14, 8))
-    for arm, color in zip(THEORY, (FIXED, STOCHASTIC, THIRD)):
-        sampled, exact = runs[f"{arm}, sampled"], runs[f"{arm}, exact"][0]
-        losses, (t, L) = np.array([smooth_loss(run)[1] for run in sampled]), smooth_loss(exact)
-        band(axes[0, 0], t, losses, color, arm)
-        axes[0, 0].plot(t, L, "k--", linewidth=1)
-        if arm != "random signs":       # which tend to a floor
-            band(axes[0, 1], t, 1 / losses, color)
-            axes[0, 1].plot(t, 1 / L, "k--", linewidth=1)
-            late, _ = second_half(t, L)
-            slope = 4 * settings(exact)["lr"] / weight_norm(exact)
-            shift = 0.1 / losses[:, -1].max()       # down, to be seen
-            axes[0, 1].plot(late, 1 / L[-1] - shift + slope * (late - t[-1]), "k:")
-        for key, style in ("a", "-"), ("alpha", ":"):
-            band(axes[0, 2], sampled[0]["eval_step"], [run[key] for run in sampled], color, linestyle=style)
-            axes[0, 2].plot(exact["eval_step"], exact[key], "k--", linewidth=1)
-    axes[0, 0].set(title="loss (dashed: exact)", xlabel="step t", ylabel="L", yscale="log")
-    axes[0, 0].legend(frameon=False)
-    axes[0, 1].set(title="1/L (dotted: slope 4 lr / $\\|W^*\\|^2$)", xlabel="step t", ylabel="1/L",
-                   ylim=(0, None))
-    axes[0, 2].set(title=r"a (solid), $\alpha$ (dotted)", xlabel="step t")
-    T = np.geomspace(COUNTED_T[0], 10 ** 6, 50)
-    for axis, (varied, sizes) in zip(axes[1], COSTS.items()):
-        for shade, (d, q, share) in zip((0.85, 0.5, 0.1), sizes):
-            color = plt.cm.viridis(shade)
-            axis.plot(T, theory.predict_steps(share, T, d, q), color=color)
-            value = {"d": f"{d}", "q": f"{q}", "L": f"{share:g} d/(2q)"}[varied]
-            axis.plot(COUNTED_T, counted_steps(d, q, share), "o", color=color, label=f"{varied} = {value}")
-        fixed = ", ".join(text for key, text in (("L", "L = 0.01 d/(2q)"), ("d", "d = 5"), ("q", "q = 3"))
-                          if key != varied)
-        axis.set(title=f"steps: {fixed}", xscale="log", yscale="log", xlabel="sequence length T",
-                 ylabel="lr x steps, one-hot")
-        axis.legend(frameon=False)
-    caption(figure, runs["one-hot, sampled"], "Below: on the population loss; points are counted, lines are the "
-            "closed form. Above: black dashes are exact,\n$d_e$ = 64 for random signs, dotted lines are shifted down "
-            "to be seen. ")
-    return figure
-
-
-def claims_7(runs):
-    """What theory.py predicts, and what sampled training does; what is left is noise of the gradient."""
-    rows = []
-    measures = {"step at which L has halved": (halved, 0.85, 1.15),
-                "L at the end": (lambda run: smooth_loss(run)[1][-1], 0.9, 1.1),
-                "a at the end": (lambda run: run["a"][-1], 0.95, 1.05),
-                "alpha at the end": (lambda run: run["alpha"][-1], 0.95, 1.05)}
-
-    def compare(text, name, sampled, exact):
-        measure, low, high = measures[name]
-        ratios = np.array([measure(run) for run in sampled]) / measure(exact[0])
-        rows.append((f"{text}: {name}, sampled / exact {measure(exact[0]):.4g}, {low} to {high}",
-                     spread(ratios), low <= ratios.min() and ratios.max() <= high))
-
-    for arm in THEORY:
-        sampled, exact = runs[f"{arm}, sampled"], runs[f"{arm}, exact"]
-        for name in measures:
-            compare(arm, name, sampled, exact)
-        if arm != "random signs":
-            unit = 4 * settings(exact[0])["lr"] / weight_norm(exact[0])
-            slopes = [line_through(*second_half(t, 1 / L))[0] / unit
-                      for t, L in map(smooth_loss, [exact[0], *sampled])]
-            rows.append((f"{arm}: slope of 1/L / (4 lr / |W*|^2): exact {slopes[0]:.3f}, sampled 0.9 to 1.1",
-                         spread(slopes[1:]), 0.9 <= min(slopes) and max(slopes) <= 1.1))
-    for n in "n = 256", "n = 2048":
-        compare(f"orthonormal, lr 5, {n}", "step at which L has halved", runs[f"orthonormal, lr 5, {n}"],
-                runs["orthonormal, lr 5, exact"])
-    for arm, text in ("stochastic", "orthonormal, lr 5"), ("stochastic, signs", "random signs, lr 2"):
-        for name in "step at which L has halved", "L at the end":
-            compare(f"T = {settings(runs[arm][0])['T']}, {text}", name, runs[arm], runs[f"{arm}, exact"])
-    for d, q, share in sorted({size for sizes in COSTS.values() for size in sizes}):
-        ratios = theory.predict_steps(share, np.array(COUNTED_T), d, q) / counted_steps(d, q, share)
-        rows.append((f"steps to {share:g} d/(2q), d = {d}, q = {q}: closed form / recursion, T = {COUNTED_T[0]} "
-                     f"to {COUNTED_T[-1]}, at the last 0.9 to 1.1", ", ".join(map("{:.3f}".format, ratios)),
-                     0.9 <= ratios[-1] <= 1.1))
-    return rows
-
-
-@functools.cache
-def scores(T, d_e, q, draws):
-    """Scores of random signs, for the predictions of Figure 8."""
-    return theory.sample_scores(np.random.default_rng(0), T, d_e, q, draws)
-
-
-@functools.cache
-def noise_floor(T, d_e, K, d, q):
-    """The least loss of random signs with K draws, predicted; its own sampling error is about 2 %."""
-    return theory.noise_floor(scores(T, d_e, q, 2000), d, q, K)[0]
-
-
-def final_loss(run):
-    """The training loss, mean over the last tenth of a run."""
-    return smooth_loss(run)[1][-10:].mean()
-
-
-def predicted_error(run, T, K=train.EVAL_DRAWS):
-    """The error at length T of the weights a W*, alpha V* that are nearest to a run's, with K draws."""
-    c = settings(run)
-    sample = scores(T, c["pe_dim"], c["q"], max(20, 60_000 // T))
-    return theory.stochastic_slopes(run["a"][-1], run["alpha"][-1], sample, c["d"], c["q"], K)[0]
-
-
-def measured_error(run, T):
-    """The error at length T on 128 sequences; the draws of E come one after another, which saves memory."""
-    c = settings(run)
-    rng = train.stream(c["seed"], "test")
-    X, y = sts.sample_sts(rng, 128, T, c["d"], c["q"], c["dtype"])
-    f = 0
-    for _ in range(train.EVAL_DRAWS):
-        E = sts.positional_encoding(c["pe_family"], T, c["pe_dim"], rng, 1, c["dtype"])
-        f = f + sts.forward(run["W"], run["V"], X, y, E)[0] / train.EVAL_DRAWS
-    return 0.5 * ((f - sts.sts_target(X, y)) ** 2).sum() / len(X)
-
-
-def long_errors(run):
-    """The errors at LENGTHS; they are kept in the run, as both the figure and its claims need them."""
-    if "long_errors" not in run:
-        run["long_errors"] = [measured_error(run, T) for T in LENGTHS]
-    return run["long_errors"]
-
-
-def figure_8(runs):
-    """What the dimension of random signs buys: noise floor; and how far the trained model generalizes."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(13, 5))
-    c, own = settings(runs[FLOORS[16, 1]][0]), settings(runs["stochastic, signs"][0])
-    dimensions = 12, 16, 24, 32, 48, 64, 96, 128, 192, 256
-    for K, color, marker in (1, FIXED, "o"), (4, STOCHASTIC, "s"), (16, OTHER, ""):
-        left.plot(dimensions, [noise_floor(c["T"], d_e, K, c["d"], c["q"]) for d_e in dimensions], color=color,
-                  label=f"K = {K}")
-        for d_e in [d_e for d_e, draws in FLOORS if draws == K]:
-            losses = [final_loss(run) for run in runs[FLOORS[d_e, K]]]
-            left.plot([d_e] * len(losses), losses, marker, color=color, fillstyle="none")
-    left.set(title=f"noise floor with K draws, T = {c['T']}", xscale="log", yscale="log",
-             xlabel="PE dimension $d_e$", ylabel="training loss")
-    left.set_xticks(dimensions[1::2], dimensions[1::2])
-    left.minorticks_off()
-    left.legend(frameon=False, title="lines: predicted\npoints: trained")
-    T = np.unique(np.geomspace(LENGTHS[0], 10 ** 5, 16).astype(int))
-    for K, style, name in ((train.EVAL_DRAWS, "-", f"{train.EVAL_DRAWS} draws"),
-                           (math.inf, "--", "expectation over E")):
-        errors = [np.mean([predicted_error(run, length, K) for run in runs["stochastic, signs"]])
-                  for length in T]
-        right.plot(T, errors, style, color=OTHER, label=f"predicted, {name}")
-    for i, run in enumerate(runs["stochastic, signs"]):
-        right.plot(LENGTHS, long_errors(run), "o", color=STOCHASTIC,
-                   fillstyle="none", label=None if i else f"measured, {train.EVAL_DRAWS} draws")
-    right.axhline(own["d"] / (2 * own["q"]), color=OTHER, linewidth=1, linestyle=":")
-    right.set(title=f"trained at T = {own['T']} (Figure 4)", xscale="log", yscale="log",
-              xlabel="length $T_{test}$", ylabel="error")
-    right.legend(frameon=False)
-    figure.supxlabel(f"Random signs, d = {c['d']}, q = {c['q']}, n = {c['batch']}, one point for each of "
-                     f"{len(SEEDS)} seeds. Left: lr {c['lr']:g} falling to 0 as a cosine.\nRight: "
-                     f"$d_e$ = {own['pe_dim']}, 128 sequences at each length; dotted: d/(2q).", fontsize=11)
-    return figure
-
-
-def claims_8(runs):
-    """Noise floors and errors on long sequences, measured over predicted."""
-    rows = []
-    for arm in [*FLOORS.values(), "stochastic, signs"]:
-        c = settings(runs[arm][0])
-        floor = noise_floor(c["T"], c["pe_dim"], c["draws"], c["d"], c["q"])
-        ratios = np.array([final_loss(run) for run in runs[arm]]) / floor
-        rows.append((f"T = {c['T']}, d_e = {c['pe_dim']}, K = {c['draws']}: training loss / floor {floor:.4f}, "
-                     "0.95 to 1.3", spread(ratios), 0.95 <= ratios.min() and ratios.max() <= 1.3))
-    for T, measured in zip(LENGTHS, np.transpose([long_errors(run) for run in runs["stochastic, signs"]])):
-        predicted = np.array([predicted_error(run, T) for run in runs["stochastic, signs"]])
-        ratios = measured / predicted
-        rows.append((f"T_test = {T}: error / predicted {predicted.mean():.4f}, 0.8 to 1.25", spread(ratios),
-                     0.8 <= ratios.min() and ratios.max() <= 1.25))
-    return rows
-
-
-def movie(path):
-    """W, V and the loss while the classroom task is learnt, as a GIF."""
-    config = train.parse("--quick --init random --steps 600".split())[0] | {"evaluations": 40}
-    run, frames = train.start(config), []
-    train.train(run, lambda run: frames.append((run["eval_step"][-1], run["W"], run["V"])))
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(9.6, 3.4), width_ratios=[1.1, 1, 1.1])
-    limit, images = abs(run["W"]).max(), []
-    for axis, name, value in (left, "W", run["W"]), (middle, "V", run["V"]):
-        images.append(axis.imshow(value, cmap="RdBu_r", vmin=-limit, vmax=limit,
-                                  interpolation="nearest"))
-        axis.axvline(config["d"] - 0.5, color="k", linewidth=1)
-        axis.set(title=name, xlabel="token | PE", xticks=[], yticks=[])
+def movie(runs):
+    """Attention on one sequence, W, V and the loss while the classroom task is learnt."""
+    c, frames = config(runs["classroom"]), []
+    run = train.start(c)
+    frames.append((run["W"], run["V"]))
+    train.train_together([run], lambda run: frames.append((run["W"], run["V"])))
+    X, y, E, colors = lecture(run)
+    figure = plt.figure(figsize=(10, 6.4))
+    grid = figure.add_gridspec(2, 3, width_ratios=[1, 1, 1.6])
+    top, right = figure.add_subplot(grid[0, :]), figure.add_subplot(grid[1, 2])
+    bars = top.bar(range(c["T"]), np.zeros(c["T"]), color=colors)
+    top.axhline(1 / c["q"], color=THEORY, linestyle=":")
+    top.set(xlabel=f"position j (blue: the q = {c['q']} that y names; dotted: 1/q)", ylim=(0, 0.6),
+            ylabel="attention $P_j$", xticks=range(c["T"]))
+    limit, images = abs(run["W"]).max() / 2, []
+    for place, name in enumerate("WV"):
+        axis = figure.add_subplot(grid[1, place])
+        images.append(axis.imshow(run[name], cmap="RdBu_r", vmin=-limit, vmax=limit,
+                                  interpolation="nearest", aspect="auto"))
+        axis.set(title=f"{name}: token | PE", xticks=[], yticks=[])
+        axis.axvline(c["d"] - 0.5, color="k", linewidth=1)
         axis.grid(False)
-    left.axhline(config["d"] - 0.5, color="k", linewidth=1)
-    figure.colorbar(images[0], ax=left, shrink=0.8)
-    right.plot(run["step"], run["loss"], color=STOCHASTIC, linewidth=1)
-    marker = right.axvline(0, color="k")
-    right.set(xlabel="step t", ylabel="training loss", yscale="log")
-    figure.suptitle(" ")
+    line, = right.plot([], [], color=STOCHASTIC)
+    right.set(xlabel="step t", ylabel="training loss", xlim=(0, c["steps"]),
+              ylim=(0, 1.1 * zero(c)))
+    answer_0(right, zero(c))
+
+    def draw(k):
+        t = run["eval_step"][k]
+        for bar, weight in zip(bars, sts.attention(frames[k][0], X, y, E)[0]):
+            bar.set_height(weight)
+        for image, matrix in zip(images, frames[k]):
+            image.set_data(matrix)
+        line.set_data(run["step"][:t], run["loss"][:t])
+        figure.suptitle(f"Attention learns to select: step {t}", weight="bold")
+
+    draw(0)
     figure.canvas.draw()
     figure.set_layout_engine("none")        # laid out once, not again for each frame
-    writer = PillowWriter(fps=10)
-    with writer.saving(figure, path, dpi=70):
-        for t, W, V in frames:
-            images[0].set_data(W)
-            images[1].set_data(V)
-            marker.set_xdata([t, t])
-            figure.suptitle(f"T = {config['T']}, q = {config['q']}: step {t}")
-            writer.grab_frame()
+    return FuncAnimation(figure, draw, len(frames))
 
 
-FIGURES = {     # name: drawing, claims, arms
-    "1": (figure_1, claims_1, ["stochastic"]),
+FIGURES = {     # name: the drawing, the claims or None, and the runs of each
+    "task": (task, None, ["classroom"]),
+    "1": (figure_1, claims_1, ["full model"]),
     "2": (figure_2, claims_2, ["stochastic", "fixed"]),
     "3": (figure_3, claims_3, ["full model"]),
-    "4": (figure_4, claims_4, ["stochastic, signs", "fixed, signs"]),
+    "4": (figure_4, claims_4, ["stochastic", "fixed"]),
     "5": (figure_5, claims_5, ["stochastic, Adam", "fixed, Adam"]),
-    "6": (figure_6, claims_6, ["attention, T = 10", "stochastic, signs", "net", *NETS.values()]),
-    "7": (figure_7, claims_7, [f"{arm}, {how}" for arm in THEORY for how in ("sampled", "exact")]
-          + [f"orthonormal, lr 5, {how}" for how in ("n = 256", "n = 2048", "exact")]
-          + ["stochastic", "stochastic, exact", "stochastic, signs", "stochastic, signs, exact"]),
-    "8": (figure_8, claims_8, ["stochastic, signs", *FLOORS.values()]),
+    "6": (figure_6, claims_6, ["attention, T = 10", "full model", "net", *NETS.values()]),
+    "movie": (movie, None, ["classroom"]),
 }
 
 
-def make(name, quick, path):
-    """Draw a figure or the movie, in a process of its own; returns the rows of its claims, for the table."""
-    draw, claims, arms = FIGURES.get(name, (None, lambda runs: [], []))
-    runs = {arm: [train.load(cache_file(config)) for config in configurations(arm, quick)] for arm in arms}
+# The command line, which beyond/theory_plots.py uses too
+
+
+def make(name, figure, settings, path):
+    """Draw a figure into a file, in a process of its own; returns its claims."""
+    draw, claims, names = figure
+    runs = {arm: [train.load(kept(train.configuration(seed=seed, **settings[arm])))
+                  for seed in SEEDS] for arm in names}
     with plt.rc_context(STYLE):
-        if name == "movie":
-            movie(path)
+        drawn = draw(runs)
+        if isinstance(drawn, FuncAnimation):
+            drawn.save(path, PillowWriter(fps=10), dpi=70)
         else:
-            draw(runs).savefig(path)
-    plt.close("all")
-    return [(name, *row) for row in claims(runs)]
+            drawn.savefig(path)
+    return [(name, *row) for row in claims(runs)] if claims else []
 
 
 def table(rows):
-    """Rows (figure, claim, measured, holds) as text."""
-    rows = [(figure, claim, measured, "yes" if holds else "NO") for figure, claim, measured, holds in rows]
-    rows = [("figure", "claim", "measured: mean (least to greatest)", "holds"), *rows]
-    widths = [max(len(row[i]) for row in rows) for i in range(4)]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths)) for row in rows)
-    return "\n".join(line.rstrip() for line in lines)
+    """Claims (figure, text, values, least, greatest), and whether all values are so, as text."""
+    lines = [("figure", "claim", "allowed", "mean (least to greatest)", "holds")]
+    for figure, text, values, least, greatest in rows:
+        bounds = [f"{sign} {bound:g}" for sign, bound in ((">=", least), ("<=", greatest))
+                  if bound is not None]
+        measured = f"{np.mean(values):.4g} ({np.min(values):.4g} to {np.max(values):.4g})"
+        holds = ((least is None or np.min(values) >= least)
+                 and (greatest is None or np.max(values) <= greatest))
+        lines.append((figure, text, ", ".join(bounds), measured, "yes" if holds else "NO"))
+    widths = [max(len(line[i]) for line in lines) for i in range(5)]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
 
-def parse(argv):
-    """Command line -> arguments.  Bad input: one line on standard error, exit status 2."""
-    parser = argparse.ArgumentParser(prog="plots.py", allow_abbrev=False,
-                                     description="Make the paper's figures, and measure their claims.")
-    parser.error = lambda message: parser.exit(2, f"plots.py: error: {message}\n")
-    names = [*FIGURES, "movie"]
-    parser.add_argument("figures", nargs="*", metavar="FIGURE",
-                        help=f"which of {', '.join(names)} (default: all)")
-    parser.add_argument("--quick", action="store_true",
-                        help="small tasks, T = 20 for 200, in a minute (default: the paper's task)")
+def main(figures=FIGURES, arms=arms, folder=HERE, description=__doc__):
+    """Draw the figures that the command line names, and print the table of their claims."""
+    def name_of_a_figure(text):
+        if text not in figures:
+            raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(figures)}")
+        return text
+
+    parser = argparse.ArgumentParser(description=description.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("names", nargs="*", type=name_of_a_figure, metavar="FIGURE",
+                        help=f"which of {', '.join(figures)} (default: all)")
+    parser.add_argument("--quick", action="store_true", help="small tasks; claims are not judged")
     parser.add_argument("--jobs", type=train.whole(1), default=os.cpu_count(), metavar="N",
-                        help="processes that train and draw (default: one for each core, here %(default)s)")
-    parser.add_argument("--out", metavar="FOLDER",
-                        help="where to put the figures (default: the folder figures beside plots.py, or "
-                             "runs/quick with --quick)")
+                        help="processes that train and draw (default: %(default)s, the cores)")
+    parser.add_argument("--out", type=Path, metavar="FOLDER",
+                        help="folder for the pictures (default: figures; runs/quick with --quick)")
     parser.add_argument("--format", choices=["png", "pdf", "svg"], default="png",
-                        help="of the figures; the movie is a GIF (default: %(default)s)")
-    args = parser.parse_args(argv)
-    for name in args.figures:
-        if name not in names:
-            parser.error(f"argument FIGURE: {name!r} is not one of {', '.join(names)}")
-    args.figures = [name for name in names if name in args.figures] or names
-    out = train.RUNS / "quick" if args.quick else Path(__file__).resolve().parent / "figures"
-    given, args.out = args.out, out if args.out is None else Path(args.out)
+                        help="of the pictures; the movie is a GIF (default: %(default)s)")
+    args, begin, rows = parser.parse_args(), time.time(), []
+    names, settings = args.names or list(figures), arms(args.quick)
+    out = args.out or (train.RUNS / "quick" if args.quick else folder / "figures")
     try:
-        if given == "":
-            raise FileNotFoundError(2, "no name")
-        args.out.mkdir(parents=args.out == out, exist_ok=True)
-        trial = args.out / f".{os.getpid()}.tmp"
-        trial.touch()
-        trial.unlink()
+        for place in out, train.RUNS / "figures":
+            place.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
-        parser.error(f"argument --out: {given!r} cannot be used: {problem.strerror}; allowed: "
-                     "a folder that can be written, or a new one in such a folder")
-    return args
-
-
-def main():
-    """Make the figures that the command line asks for, and print the table of claims."""
-    args, begin, rows = parse(sys.argv[1:]), time.time(), []
-    paths = [args.out / ("movie.gif" if name == "movie" else f"figure_{name}.{args.format}") for name in args.figures]
-    numbered = [name for name in args.figures if name in FIGURES]
-    try:
-        with processes(args.jobs) as pool:
-            train_missing(pool, {arm: None for name in numbered for arm in FIGURES[name][2]}, args.quick)
-            for path, claims in zip(paths, pool.map(make, args.figures, itertools.repeat(args.quick), paths)):
+        parser.error(f"argument --out: {str(out)!r} cannot be made: {problem.strerror}")
+    files = [out / (f"{name}.gif" if name == "movie" else
+                    f"{'figure_' * name.isdigit()}{name}.{args.format}") for name in names]
+    needed = {arm: settings[arm] for name in names for arm in figures[name][2]}
+    ignored = signal.signal, (signal.SIGINT, signal.SIG_IGN)        # by the pool, which is ended
+    with get_context("spawn").Pool(args.jobs, *ignored) as pool:
+        try:
+            train_missing(pool, needed.values())
+            tasks = [(name, figures[name], settings, path) for name, path in zip(names, files)]
+            for path, claims in zip(files, pool.starmap(make, tasks, 1)):
+                print(os.path.relpath(path))
                 rows += claims
-                print(os.path.relpath(path), flush=True)
-        if rows:
-            print("\n" + table(rows))
-        if numbered == list(FIGURES):
-            (args.out / "claims.txt").write_text(table(rows) + "\n")
-        print(f"\nIn {time.time() - begin:.0f} s", flush=True)
-        return 0
-    except BrokenPipeError:         # as in: python plots.py | head
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 130
-    except (FloatingPointError, OSError, BrokenProcessPool) as problem:
-        print(f"plots.py: error: {problem}; the finished runs are kept", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("plots.py: error: interrupted; the finished runs are kept, the same command goes on",
-              file=sys.stderr)
-        return 130
+        except KeyboardInterrupt:
+            sys.exit(f"\n{parser.prog}: interrupted; the same command goes on with the other runs")
+        except (FloatingPointError, OSError) as problem:
+            sys.exit(f"{parser.prog}: error: {problem}")
+    if rows and not args.quick:
+        print("\n" + table(rows))
+        if names == list(figures):
+            (out / "claims.txt").write_text(table(rows) + "\n")
+    print(f"\nin {time.time() - begin:.0f} s")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,4 +1,4 @@
-"""Run README.md and hold it to its word; used by .ci/run.
+"""Run README.md and beyond/README.md, and hold them to their word; used by .ci/run.
 
     readme.py script FOLDER    print a bash script: all ```sh blocks, with the output of each also in
                                a file in FOLDER, then the check below, and at last the tests
@@ -13,7 +13,8 @@ import shlex
 import sys
 from pathlib import Path
 
-BLOCKS = re.findall(r"^```(sh|text)\n(.*?)^```", Path("README.md").read_text(), re.M | re.S)
+TEXT = Path("README.md").read_text() + Path("beyond/README.md").read_text()
+BLOCKS = re.findall(r"^```(sh|text)\n(.*?)^```", TEXT, re.M | re.S)
 TESTS = [text for kind, text in BLOCKS if kind == "sh" and "pytest" in text]
 BLOCKS = [(kind, text) for kind, text in BLOCKS if text not in TESTS]
 MAY_DIFFER = re.compile(r"(\d+ +)?\d+ (?=s\b(?!\.))|[-+]?\d+\.\d+ (?=s\.e\.|standard errors)")
@@ -24,14 +25,14 @@ def script(folder):
     """The bash script.  All blocks run in one shell, as for somebody who pastes them."""
     for i, (kind, text) in enumerate(BLOCKS):
         if kind == "sh":
-            print(f"echo '--- README.md:' {shlex.quote(text.splitlines()[0])}\nlog={folder}/{i}\n"
+            print(f"echo '--- README:' {shlex.quote(text.splitlines()[0])}\nlog={folder}/{i}\n"
                   f'{{\n{text}}} > "$log" 2>&1\ncat "$log"\nlog=/dev/null')
     print(f"python3 .ci/readme.py check {folder}")
     print("\n".join(TESTS))
 
 
 def alike(shown, printed):
-    """Whether a line of README.md and a printed line agree."""
+    """Whether a line of a README and a printed line agree."""
     shown, printed = (MAY_DIFFER.sub("0 ", line) for line in (shown, printed))
     if NUMBER.sub("#", shown).split() != NUMBER.sub("#", printed).split():
         return False
@@ -43,7 +44,7 @@ def alike(shown, printed):
 
 
 def check(folder):
-    """Exit with status 1 at the first line that README.md shows and its command does not print."""
+    """Exit with status 1 at the first line that a README shows and its command does not print."""
     count = 0
     for i, (kind, text) in enumerate(BLOCKS):
         if kind == "sh":
@@ -52,9 +53,9 @@ def check(folder):
         for shown in text.splitlines():
             if shown.strip() not in ("", "..."):
                 if not any(alike(shown, line) for line in printed):
-                    sys.exit(f"README.md shows a line that its command does not print: {shown}")
+                    sys.exit(f"a README shows a line that its command does not print: {shown}")
                 count += 1
-    print(f"--- {count} lines of output in README.md agree with what its commands print")
+    print(f"--- {count} lines of output in the READMEs agree with what their commands print")
 
 
 if __name__ == "__main__":
