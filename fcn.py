@@ -40,8 +40,8 @@ def init_fcn(rng, sizes, dtype=np.float64):
 def encode(X, y):
     """What the net sees of X (n, T, d), y (n, q): vec(X), then the indicator of y; (n, T d + T).
 
-    vec(X) is x_1, ..., x_T one after another.  Raises ValueError if y holds anything but positions
-    0..T-1.
+    vec(X) is x_0, ..., x_{T-1} one after another.  Raises ValueError if y holds anything but
+    positions 0..T-1.
     """
     n, T, d = X.shape
     if y.min() < 0 or y.max() >= T:
@@ -130,8 +130,8 @@ def constructed_fcn(T, d, q, B, narrow=False):
 
         f = (1/q) sum_i [ relu(x_i + B (y_i - 1)) - relu(-x_i + B (y_i - 1)) ],   y_i = 1[i in y]
 
-    (derived; coordinate by coordinate; in the code R repeats y_i for the d coordinates of x_i).  For
-    i in y the bracket is relu(x_i) - relu(-x_i) = x_i; for the others 0, as long as |x_i| <= B.
+    (derived; coordinate by coordinate; in the code R repeats y_i for the d coordinates of x_i).
+    For i in y the bracket is relu(x_i) - relu(-x_i) = x_i; for the others 0, as long as |x_i| <= B.
     constructed_loss has the rest.
 
     narrow: a net of width T d, the least that the bound allows; exact while all |x_i| <= B:
@@ -168,11 +168,11 @@ def demo():
     T, d, q, d_e = 200, 5, 3, 170
     zero = d / (2 * q)
 
-    print(f"The paper's size: T = {T}, d = {d}, q = {q}. No net whose first layer has m units, whatever")
-    print(f"comes after it, has a loss below this bound (attention with d_e = {d_e} has width {d + d_e}):\n")
+    print(f"The paper's size: T = {T}, d = {d}, q = {q}. No net whose first layer has m units,")
+    print("whatever comes after it, has a loss below this bound:\n")
     print("    width m    bound   of d/(2q)")
     for m, note in ((0, "always answers 0"), (d, "d: the mean of all tokens"), (50, ""), (100, ""),
-                    (d + d_e, "d + d_e, the width of the attention model"), (500, ""), (750, ""),
+                    (d + d_e, "d + d_e, the width of attention"), (500, ""), (750, ""),
                     (T * d - 1, ""), (T * d, "T d")):
         L = width_lower_bound(m, T, d, q)
         print(f"    {m:7d}   {L:.4f}   {L / zero:9.1%}   {note}".rstrip())
@@ -180,9 +180,10 @@ def demo():
     n = 500
     X = rng.standard_normal((n, T, d))
     y = rng.random((n, T)).argsort(axis=1)[:, :q]
-    print(f"\nTwo nets that solve the task as B grows, of width 2 T d and T d; loss on {n} sequences, whose")
-    print(f"largest |x| is {abs(X).max():.2f}: for B beyond it only rounding is measured, where the formula")
-    print(f"counts rare tokens.\n\n         width {2 * T * d:5d}           width {T * d:5d}")
+    print(f"\nTwo nets that solve the task as B grows, of width 2 T d and T d; {n} sequences.")
+    print(f"Their largest |x| is {abs(X).max():.2f}: for B beyond it only rounding is left, where")
+    print("the formula counts rare tokens.\n")
+    print(f"         width {2 * T * d:5d}           width {T * d:5d}")
     print("    B    formula  measured    formula  measured")
     for B in range(7):
         columns = [f"{constructed_loss(T, d, q, B, narrow):9.1e} "
@@ -190,7 +191,7 @@ def demo():
                    for narrow in (False, True)]
         print(f"    {B}  " + "  ".join(columns))
 
-    print("\nThe gradients by hand, against the complex step Im L(params + ih way) / h, exact to rounding, on")
+    print("\nThe gradients by hand, against the complex step Im L(params + ih way) / h, for")
     T, h = 6, 1e-30
     X, y = X[:50, :T], rng.random((50, T)).argsort(axis=1)[:, :q]
     params = init_fcn(rng, [T * d + T, 20, 10, d])
@@ -199,7 +200,7 @@ def demo():
     _, grads = loss_and_grads(params, X, y)
     slope = sum((g * v).sum() for layers in zip(grads, way) for g, v in zip(*layers))
     check = loss_and_grads(moved, X, y)[0].imag / h
-    print(f"a random way through a net with two hidden layers: relative difference "
+    print(f"a net with two hidden layers, in a random direction: relative difference "
           f"{abs(slope - check) / abs(check):.0e}")
 
 

@@ -18,8 +18,8 @@ Throughout this file we have:
     f            sum_j P_j V z_j, the output of the model               (n, d)
 
 In a batch rows are sequences, so that M r reads r @ M.T.  Rows and columns 0..d-1 of W, and columns
-0..d-1 of V, belong to tokens, the last d_e to encodings.  The z_j, n T (d + d_e) numbers in a batch,
-are never stored: all sequences share E, and matrices meet it before the batch does.
+0..d-1 of V, belong to tokens, the last d_e to encodings.  The z_j of a batch are never stored, as
+they are n T (d + d_e) numbers: all sequences share E, and matrices meet it before the batch does.
 """
 
 import numpy as np

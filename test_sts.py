@@ -339,7 +339,7 @@ def calls(monkeypatch):
     (dict(init="random", optimizer="adam"), dict(init_std=0.02, lr=0.01, schedule="constant")),
     (dict(model="fcn"), dict(width=175, depth=1, optimizer="adam", lr=0.01, schedule="cosine",
                              eval_sequences=10000)),
-    (dict(model="fcn", quick=True, optimizer="gd"), dict(width=35, lr=0.1))])
+    (dict(model="fcn", quick=True, optimizer="gd"), dict(width=35, lr=2.0))])
 def test_defaults_are_those_of_the_paper_or_follow_from_other_settings(given, expected):
     config = train.configuration(**given)
     assert {key: config[key] for key in expected} == expected
@@ -578,7 +578,7 @@ def test_help_has_a_flag_with_its_defaults_for_every_setting(main, monkeypatch):
     assert status == 0 and {flag for flag, text in helps.items() if "(default: " in text} == {
         "out", *(name.replace("_", "-") for name, *_ in train.SETTINGS)}
     assert "(default: 10000; with --quick 3000)" in helps["steps"]
-    assert "(default: 2.0; with --model fcn 0.1; with --optimizer adam 0.01)" in helps["lr"]
+    assert "(default: 2.0; with --optimizer adam 0.01)" in helps["lr"]
 
 
 @pytest.mark.parametrize("flag, steps, problem, words", [
@@ -669,9 +669,10 @@ def made_up(arm, length=None, subset=None, inverse=lambda u: 10 + 200 * u, net=1
     ("3", ["full model"], dict(W=np.ones((43, 43))), [0, 1, 2]),
     ("3", ["full model"], dict(V=np.ones((3, 43))), [3, 4, 5]),
     ("4", ["stochastic"], dict(length=RISING, subset=lambda u: 0.05 + 0.05 * u), [0, 2]),
-    ("4", ["fixed"], dict(length=FALLING, subset=lambda u: 0.3 + 0.1 * u), [1, 3]),
+    ("4", ["fixed"], dict(length=FALLING, subset=lambda u: 0.3 + 0.1 * u), [1, 2]),
     ("4", ["fixed"], dict(error_q_test=np.full((41, 4), [0.4, 0.3, 0.2, 0.3])), [4]),
     ("4", ["fixed"], dict(subset=FALLING), [5]),
+    ("4", ["stochastic"], dict(subset=lambda u: 1.1 * LEVEL(u)), [3]),
     ("5", ["fixed, Adam"], dict(length=LEVEL, subset=lambda u: np.exp(-7 * u)), [2, 3, 4]),
     ("5", ["fixed, Adam"], dict(length=lambda u: np.exp(-7 * u)), [0, 1, 2]),
     ("5", ["stochastic, Adam"], dict(subset=lambda u: 0.1 + 9 * (u - 0.5) ** 2), [3]),

@@ -31,6 +31,7 @@ import argparse
 import json
 import math
 import os
+import signal
 import sys
 import textwrap
 import time
@@ -133,8 +134,7 @@ SETTINGS = [
 ]
 OTHER_DEFAULTS = {      # where a setting above has this value
     ("quick", True): {"T": 20, "d": 3, "q": 2, "batch": 128, "steps": 3000},
-    ("model", "fcn"): {"optimizer": "adam", "schedule": "cosine", "lr": 0.1,
-                       "eval_sequences": 10000},
+    ("model", "fcn"): {"optimizer": "adam", "schedule": "cosine", "eval_sequences": 10000},
     ("optimizer", "adam"): {"lr": 0.01},
 }
 
@@ -416,9 +416,10 @@ def command_line():
                {"choices": kind} if isinstance(kind, list) else {"type": kind, "metavar": name})
         parser.add_argument(f"--{name.replace('_', '-')}", help=text, **how)
     parser.add_argument("--out", metavar="RUN.npz", help="file for the run (default: in the folder "
-                        "runs beside train.py, named after the settings that are not usual)")
+                        "runs beside train.py, named after the settings that differ from the "
+                        "defaults); an earlier run with the same settings is replaced")
     parser.add_argument("--resume", action="store_true", default=False,
-                        help="go on with the run of these settings in its file, if there is one")
+                        help="go on with the earlier run of these settings, if there is one")
     return parser
 
 
@@ -514,4 +515,5 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)       # as in: python train.py | head
     main()

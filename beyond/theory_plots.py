@@ -40,14 +40,13 @@ COST_T = 50, 100, 200, 500, 1000
 FLOOR_D_E = 16, 32, 64, 128                                     # predicted for each K, and trained:
 FLOORS = [(16, 1), (32, 1), (64, 1), (128, 1), (16, 4), (32, 4), (64, 4), (16, 16), (32, 16)]
 TOKENS = 50_000                 # in a batch of sequences of any length, for measured errors
-DATA = {"stochastic": (STOCHASTIC, "o-"), "one-hot": (FIXED, "s--"), "fixed signs": (THIRD, "^-."),
-        "net, 120 units": ("#CC79A7", "D-"), "net, 20 units": ("#777777", "v:")}
+DATA = {"stochastic": (STOCHASTIC, "o-"), "one-hot": (FIXED, "s--"),
+        "fixed rademacher": (THIRD, "^-."), "net, 120 units": ("#CC79A7", "D-"),
+        "net, 20 units": ("#777777", "v:")}
 DATA_N = [12, 16, 32, 64, 128, 256, 512]                        # for attention at T = 20
 NET_N = [16, 64, 256, 1024, 4096]
 NEEDED = {"stochastic": {T: [4, 6, 8, 12, 16, 24, 32] for T in (10, 20, 40, 80)},
           "one-hot": {T: [k * T for k in (5, 8, 12)] for T in (10, 20, 40, 80)}}
-
-
 DATA_RUNS = sorted({(arm, 20, N) for arm in DATA for N in (NET_N if "net" in arm else DATA_N)}
                    | {(arm, T, N) for arm in NEEDED for T, sizes in NEEDED[arm].items()
                       for N in sizes})
@@ -81,9 +80,10 @@ def arms(quick):
                                        "steps": 20 if quick else 600, "evaluations": 1}
         else:
             how = {"stochastic": {"pe_family": "orthonormal"}, "one-hot": {"pe": "onehot"},
-                   "fixed signs": {"pe": "fixed"}}[arm]
+                   "fixed rademacher": {"pe": "fixed"}}[arm]
             found[f"{arm} {T} {N}"] = attention(
-                4000, 20, lr=T / 40, pe_dim=2 * T if arm == "fixed signs" else T, **task, **how)
+                4000, 20, lr=T / 40, **task, **how,
+                pe_dim=2 * T if arm == "fixed rademacher" else T)
     return found
 
 
@@ -155,13 +155,10 @@ def dynamics(runs):
         for name, (x, sampled, values) in curves.items():
             plots.band(axes[name], x, sampled, color, linewidth=5, solid_capstyle="butt")
             axes[name].plot(values, "--", color=THEORY, linewidth=1.5)
-        for name, k, up in ("L", -1, 26), ("1/L", 90, 8):
-            if name in curves:
-                axes[name].annotate(arm, (t[k], curves[name][1].mean(axis=0)[k]), (0, up),
-                                    ha="right", textcoords="offset points", color=color,
-                                    weight="bold")
+        axes["L"].annotate(arm, (t[-1], L[-1]), (0, 30), ha="right", color=color, weight="bold",
+                           textcoords="offset points")
     axes["L"].set(title="the loss L", xlabel="step t", yscale="log")
-    axes["1/L"].set(title="its inverse 1/L", xlabel="step t", ylim=(0, None))
+    axes["1/L"].set(title="1/L, one-hot and orthonormal", xlabel="step t", ylim=(0, None))
     axes["1/L"].text(0.03, 0.9, "dotted: slope 4 lr/$\\|W^*\\|^2$", color=THEORY,
                      transform=axes["1/L"].transAxes)
     axes["a"].set(title="a, of W = a W*", xticklabels=[])
@@ -503,8 +500,8 @@ def data(runs):
     is selected only m = q N / T times.  The first gradient gives the m-fold noise sqrt(m d/q) to
     the entry of a pair of positions, and the signal m d/q to the diagonal.  In the logits of a test
     sequence q entries add, and the largest of T noises is sqrt(2 ln T) deviations: signal above
-    noise needs N above (2q/d) T ln T.  The growth in T is what is measured; the factor is about
-    half of it, and the dependence on d and q is not that of a first gradient only.
+    noise needs N above (2q/d) T ln T.  That growth in T is what is measured; the measured N is
+    about twice that, and is not proportional to q/d.
     """
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(14, 5.6))
     for arm, (color, style) in DATA.items():
@@ -550,7 +547,7 @@ def data(runs):
 
 def claims_data(runs):
     """How N grows with T, and who memorizes."""
-    fixed = np.array([final(runs, arm, 20, N) for arm in ("one-hot", "fixed signs")
+    fixed = np.array([final(runs, arm, 20, N) for arm in ("one-hot", "fixed rademacher")
                       for N in (16, 32)])                                   # (4, 2, seeds)
     nets = [final(runs, arm, 20, N)[0] for arm in DATA if "net" in arm for N in NET_N]
     T = np.array(list(NEEDED["one-hot"]))
