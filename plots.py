@@ -43,7 +43,7 @@ STYLE = {"font.size": 14, "axes.spines.top": False, "axes.spines.right": False, 
          "grid.alpha": 0.3, "lines.linewidth": 2, "figure.constrained_layout.use": True,
          "savefig.dpi": 100}
 NETS = {(m, depth): f"net, {m} units, {depth} hidden"           # of Figure 6 at T = 10
-        for depth in (1, 2) for m in (5, 15, 25, 40, 50, 75)}
+        for depth in (1, 2) for m in (5, 15, 25, 40, 50)}
 
 
 def arms(quick):
@@ -60,11 +60,11 @@ def arms(quick):
     tiny = {"T": 10, "d": 5, "q": 3, "steps": pick(6000, 600), "evaluations": 1}
     runs = {
         "classroom": {"quick": True, "init": "random", "steps": 1200, "evaluations": 60},
-        "full model": {**full, "evaluations": 40, **small},
-        "stochastic": {"pe": "stochastic", **signs, "evaluations": 40, **small},
-        "fixed": {"pe": "fixed", **signs, "evaluations": 40, **small},
-        "stochastic, Adam": {"pe": "stochastic", **adam, "evaluations": 40, **small},
-        "fixed, Adam": {"pe": "fixed", **adam, "evaluations": 40, **small},
+        "full model": {**full, "evaluations": 30, "eval_draws": 1, "q_test": [], **small},
+        "stochastic": {"pe": "stochastic", **signs, "evaluations": 30, **small},
+        "fixed": {"pe": "fixed", **signs, "evaluations": 30, **small},
+        "stochastic, Adam": {"pe": "stochastic", **adam, "evaluations": 30, **small},
+        "fixed, Adam": {"pe": "fixed", **adam, "evaluations": 30, **small},
         "attention, T = 10": {"pe_family": "orthonormal", "lr": 1.0, "eval_sequences": 2000,
                               **tiny},
         "net": {"model": "fcn", "width": pick(205, 43), "steps": pick(1000, 600), "evaluations": 1,

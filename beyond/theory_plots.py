@@ -39,7 +39,7 @@ COSTS = {"q = 3, L = 0.01 d/(2q)": [(1, 3, 0.01), (5, 3, 0.01), (20, 3, 0.01)],
 COST_T = 50, 100, 200, 500, 1000
 FLOOR_D_E = 16, 32, 64, 128                                     # predicted for each K, and trained:
 FLOORS = [(16, 1), (32, 1), (64, 1), (128, 1), (16, 4), (32, 4), (64, 4), (16, 16), (32, 16)]
-TOKENS = 50_000                 # in a batch of sequences of any length, for measured errors
+TOKENS = 30_000                 # in a batch of sequences of any length, for measured errors
 DATA = {"stochastic": (STOCHASTIC, "o-"), "one-hot": (FIXED, "s--"),
         "fixed rademacher": (THIRD, "^-."), "net, 120 units": ("#CC79A7", "D-"),
         "net, 20 units": ("#777777", "v:")}
@@ -245,7 +245,7 @@ def floor(T, d, q, d_e, K):
 @functools.cache
 def predicted(a, alpha, T, d, q, d_e, K):
     """The error of a W*, alpha V* at length T, and its standard error."""
-    return theory.predict_loss(np.random.default_rng(0), a, alpha, T, d, q, d_e, K)
+    return theory.predict_loss(np.random.default_rng(0), a, alpha, T, d, q, d_e, K, 0.008)
 
 
 def predicted_of(run, T, K):
