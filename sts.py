@@ -3,23 +3,26 @@
 Companion to "Transformers Provably Learn Sparse Token Selection While Fully-Connected Nets
 Cannot" (Wang, Wei, Hsu, Lee, ICML 2024).  NumPy only.  `python sts.py` gives a short tour.
 
+The task: given T tokens and a subset y of q positions, return the mean of the q tokens at these
+positions.  Attention by position is learnt, not assumed: all blocks of W and V are trained.
 Throughout this file we have:
 
     n, T, d, q   batch size, sequence length, token dimension, subset size
-    d_e, K       dimension of a positional encoding (PE), number of PE draws that are averaged
+    d_e, K       dimension of a positional encoding (PE), number of draws of PEs to average over
     X            tokens x_j, i.i.d. N(0, I_d)                           (n, T, d)
     y            the q selected positions of each sequence              (n, q) ints
     E            positional encodings, row j is e_j                     (T, d_e)
-    z_j          (x_j, e_j), position j as attention sees it; the columns of the paper's Z
-    z_query      (0, U), the subset y as attention sees it, where
+    z_j          (x_j, e_j), what attention sees of position j; a column of the paper's Z
+    z_query      (0, U), what attention sees of the subset y
     U            c sum_{i in y} e_i, with c = 1 ("sum") or 1/q ("mean") (n, d_e)
     W, V         key-query matrix and value matrix        (d + d_e, d + d_e), (d, d + d_e)
     A, P         logits A_j = z_j^T W z_query, and attention weights P = softmax(A)    (n, T)
     f            sum_j P_j V z_j, the output of the model               (n, d)
 
-In a batch rows are sequences, so that M r reads r @ M.T.  Rows and columns 0..d-1 of W, and columns
-0..d-1 of V, belong to tokens, the last d_e to encodings.  The z_j of a batch are never stored, as
-they are n T (d + d_e) numbers: all sequences share E, and matrices meet it before the batch does.
+In a batch each row is a sequence, so the product M r is written r @ M.T.  Rows and columns 0..d-1
+of W, and columns 0..d-1 of V, belong to tokens; the last d_e belong to encodings.  The z_j of a
+batch would be n T (d + d_e) numbers, and are never stored.  All sequences share E, so W and V are
+multiplied with E once, before anything is done per sequence.
 """
 
 import numpy as np
@@ -28,18 +31,20 @@ import numpy as np
 def sample_sts(rng, n, T, d, q, dtype=np.float64):
     """Draw n inputs of the task: tokens X (n, T, d) and subsets y (n, q).  Definition 1.
 
-    X is i.i.d. N(0, 1).  Each row of y holds q different positions, every q-subset of
-    0..T-1 being equally likely (the order within a row has no meaning, and is not uniform).
+    X is i.i.d. N(0, 1).  Each row of y holds q different positions, and all q-subsets of 0..T-1
+    are equally likely.  The order within a row has no meaning, and is not uniform.
     `rng` is a numpy.random.Generator; dtype is float32 or float64.
-    In memory X lies as (n, d, T): attention sums over positions, and these are then neighbours.
+    In memory X is (n, d, T): attention sums over positions, so these lie side by side.
     Raises ValueError unless n, T, d >= 1 and 1 <= q <= T.
     """
-    if min(n, T, d) < 1 or not 1 <= q <= T:
-        raise ValueError(f"need n, T, d >= 1 and 1 <= q <= T, got {n=}, {T=}, {d=}, {q=}")
+    if min(n, T, d) < 1:
+        raise ValueError(f"need n, T, d >= 1, got {n = }, {T = }, {d = }")
+    if not 1 <= q <= T:
+        raise ValueError(f"need 1 <= q <= T, got {q = }, {T = }")
     X = rng.standard_normal((n, d, T), dtype=dtype).transpose(0, 2, 1)
     y = np.empty((n, q), dtype=np.intp)
     for r, last in enumerate(range(T - q, T)):      # Floyd's algorithm: no (n, T) array
-        pick = rng.integers(last + 1, size=n)       # uniform on 0..last; if taken, use last
+        pick = rng.integers(last + 1, size=n)       # uniform on 0..last; last if that is taken
         taken = (y[:, :r] == pick[:, None]).any(axis=1)
         y[:, r] = np.where(taken, last, pick)
     return X, y
@@ -50,27 +55,27 @@ def sts_target(X, y):
     return X[np.arange(len(X))[:, None], y].mean(axis=1)
 
 
-# The laws of positional encodings.  Each row e_j is a unit vector.
+# Laws (distributions) of positional encodings.  Each row e_j is a unit vector.
 
 
 def onehot(rng, T, d_e):
-    """E = I: e_j is the j-th unit vector, no randomness.  Definition 2."""
+    """E = I: e_j is the j-th coordinate vector; nothing is random.  Definition 2."""
     return np.eye(T, d_e)
 
 
 def rademacher(rng, T, d_e):
-    """Random signs / sqrt(d_e): nearly orthogonal.  Definition 3; the law is our choice."""
+    """Random signs / sqrt(d_e): nearly orthogonal, as in Definition 3.  The law is our choice."""
     return (rng.integers(2, size=(T, d_e), dtype=np.int8) * 2 - 1) / np.sqrt(d_e)
 
 
 def orthonormal(rng, T, d_e):
-    """Different unit vectors in random order, with random signs: no coherence.  Our choice."""
+    """Random signs times distinct random coordinate vectors: exactly orthogonal.  Our choice."""
     E = np.zeros((T, d_e))
     E[np.arange(T), rng.permutation(d_e)[:T]] = rng.integers(2, size=T) * 2 - 1
     return E
 
 
-LAWS = {                                # name: the law, and the least d_e for T positions
+LAWS = {                                # name: (the law, the least d_e for T positions)
     "onehot": (onehot, lambda T: T),
     "rademacher": (rademacher, lambda T: 1),
     "orthonormal": (orthonormal, lambda T: T),
@@ -80,7 +85,7 @@ LAWS = {                                # name: the law, and the least d_e for T
 def positional_encoding(kind, T, d_e, rng, draws=1, dtype=np.float64):
     """Independent draws of positional encodings E (draws, T, d_e); kind is a name in LAWS.
 
-    `rng` is a numpy.random.Generator.  Raises ValueError for another kind, or too small sizes.
+    `rng` is a numpy.random.Generator.  Raises ValueError for an unknown kind or too small a size.
     """
     if kind not in LAWS:
         raise ValueError(f"kind must be one of {', '.join(LAWS)}, got {kind!r}")
@@ -91,14 +96,14 @@ def positional_encoding(kind, T, d_e, rng, draws=1, dtype=np.float64):
     return np.stack([law(rng, T, d_e) for _ in range(draws)]).astype(dtype, copy=False)
 
 
-# The model.  Its keys are kept as (X, E, U): X and E stand for Z = [z_1 ... z_T], and U for z_query
-# as one key more; U is None if the keys are Z alone.
+# The model.  Attention weights its keys, which are all z_j and, in the full model, z_query as well.
+# They are kept as a tuple (X, E, U), where U is None if z_query is not a key.
 
 
 def query_and_keys(W, X, y, E, attend_to_query, query):
-    """U (n, d_e) of z_query = (0, U), and the keys.  Raises ValueError as said in forward."""
+    """U (n, d_e) and the keys (X, E, U or None).  Errors as in forward."""
     (n, T, d), d_e = X.shape, E.shape[-1]
-    if (E.shape, y.shape[:1], W.shape) != ((T, d_e), (n,), (d + d_e, d + d_e)):
+    if (E.shape, y.shape, W.shape) != ((T, d_e), (n, y.shape[-1]), (d + d_e, d + d_e)):
         raise ValueError("need X (n, T, d), y (n, q), E (T, d_e), W (d + d_e, d + d_e), "
                          f"got X {X.shape}, y {y.shape}, E {E.shape}, W {W.shape}")
     if y.min() < 0 or y.max() >= T:
@@ -144,9 +149,9 @@ def softmax(A):
 
 
 def attention(W, X, y, E, attend_to_query=False, query="sum"):
-    """The attention weights P (n, T), each row summing to 1; (n, T + 1) if z_query is the last key.
+    """The attention weights P (n, T), or (n, T + 1) if z_query is the last key.  Rows sum to 1.
 
-    With K draws of encodings E (K, T, d_e) P is (K, n, T) or (K, n, T + 1).  Errors as in forward.
+    With K draws of encodings E (K, T, d_e), P is (K, n, T) or (K, n, T + 1).  Errors as in forward.
     """
     if E.ndim == 3:
         return np.stack([attention(W, X, y, E_k, attend_to_query, query) for E_k in E])
@@ -157,12 +162,13 @@ def attention(W, X, y, E, attend_to_query=False, query="sum"):
 def forward(W, V, X, y, E, attend_to_query=False, query="sum"):
     """The attention model for one draw of encodings; returns f (n, d) and a cache for backward.
 
-        f = V Z softmax(Z^T W z_query)          (Definition 4: W for key and query, V for values)
+        f = V Z softmax(Z^T W z_query)                                  (Definition 4)
 
-    With attend_to_query the keys are [Z, z_query], the full model of the paper's Figures 1 and 3.
-    query is "sum" or "mean", see U at the top; which of them the paper takes is our reading.  With
-    keys Z the model with "mean" and W is that with "sum" and W/q; in the full model it matters.
-    Raises ValueError if the shapes do not fit, or if y holds anything but positions 0..T-1.
+    With attend_to_query the keys are [Z, z_query]: the full model of the paper's Figures 1 and 3.
+    query is "sum" or "mean" (see U at the top); we do not know which one the authors used.  In the
+    full model it matters.  With keys Z, "mean" with W is the same as "sum" with W/q.
+    A position that is repeated in a row of y counts each time, here and in sts_target.
+    Raises ValueError if the shapes do not fit, or if y has other values than 0..T-1.
     """
     U, keys = query_and_keys(W, X, y, E, attend_to_query, query)
     if V.shape != (X.shape[2], len(W)):
@@ -174,41 +180,54 @@ def forward(W, V, X, y, E, attend_to_query=False, query="sum"):
 
 
 def backward(cache, df):
-    """Gradients dW, dV of a scalar loss, from df = dL/df (n, d) and the cache of forward.  Derived.
+    """Gradients dW, dV of a scalar loss L, from df = dL/df (n, d) and the cache of forward.
 
-    Forward line by line, in reverse.  The first d columns of dW are 0: they meet the 0 of z_query.
+        dL/dV = sum over the batch of r (sum_j P_j z_j)^T
+        dL/dW = sum over the batch of sum_j P_j (g_j - gbar) z_j z_query^T
+
+    where r = dL/df, g_j = r^T V z_j and gbar = sum_i P_i g_i for each sequence.  Derived: the
+    chain rule goes through the lines of forward from the last to the first.
+
+        f = sum_j P_j V z_j       dL/dV as above, and dL/dP_j = g_j
+        P = softmax(A)            dP_i/dA_j = P_i (1[i = j] - P_j), so dL/dA_j = P_j (g_j - gbar)
+        A_j = z_j^T W z_query     dL/dW = sum_j dL/dA_j z_j z_query^T
+
+    So gradient descent raises the logits where g_j < gbar: attention to these keys lowers the loss.
+    The first d columns of dL/dW are 0, since z_query starts with d zeros.
     """
     V, U, keys, P = cache
-    dV = keys_outer(keys, P, df).T                          # f = sum_j P_j V z_j
-    dP = keys_dot(keys, V.T, df)
-    dA = P * (dP - (P * dP).sum(axis=1, keepdims=True))     # P = softmax(A)
-    dW = keys_outer(keys, dA, U)                            # A_j = z_j^T W z_query
+    dV = keys_outer(keys, P, df).T
+    g = keys_dot(keys, V.T, df)                                 # (n, T or T + 1)
+    dA = P * (g - (P * g).sum(axis=1, keepdims=True))           # P_j (g_j - gbar)
+    dW = keys_outer(keys, dA, U)
     return np.pad(dW, ((0, 0), (len(V), 0))), dV
 
 
 def loss_and_grads(W, V, X, y, E, attend_to_query=False, query="sum"):
     """The loss L = 1/(2n) sum ||f - STS_q(X, y)||^2 over the batch, and dL/dW, dL/dV.
 
-    With stochastic PE f is an expectation over E (Definition 5), taken before the loss (our
-    reading): of K draws E (K, T, d_e) the outputs are averaged.  E (T, d_e) is one draw.  Other
-    shapes and errors as in forward.  A model that always answers 0 has E[L] = d / (2q).
+    With stochastic encodings f is an expectation over E (Definition 5).  We take it before the loss
+    (our reading): for K draws E (K, T, d_e), f is the mean of K outputs.  E (T, d_e) is one draw.
+    Other shapes and errors as in forward.  The zero predictor, f = 0, has expected loss d / (2q).
     """
     draws = E if E.ndim == 3 else E[None]
     outputs, caches = zip(*[forward(W, V, X, y, E_k, attend_to_query, query) for E_k in draws])
     f = sum(outputs) / len(draws)
     r = f - sts_target(X, y)                                # (n, d)
     L = 0.5 * (r * r).sum() / len(X)
-    grads = [backward(cache, r / (len(X) * len(draws))) for cache in caches]
+    df = r / (len(X) * len(draws))                          # dL/df for the output of each draw
+    grads = [backward(cache, df) for cache in caches]
     return L, sum(dW for dW, _ in grads), sum(dV for _, dV in grads)
 
 
 def ground_truth(d, d_e, T=None):
-    """The directions W* (d + d_e, d + d_e) and V* (d, d + d_e) which gradient descent finds.
+    """The directions W* (d + d_e, d + d_e) and V* (d, d + d_e) that gradient descent finds.
 
-    W* is zero except for the PE-PE block, which is the identity; V* is zero except for the token
-    block, which is the identity.  c W* and V* solve the task as c grows, if PEs are orthonormal.
-    One-hot PE: give T.  On the population loss, from zero, gradient descent grows a block of zero
-    row and column sums: I - 11^T / T on the T trained positions, zero elsewhere (derived).
+    Both are zero but for one block, which is the identity: the PE-PE block of W* (its last d_e rows
+    and columns), and the token block of V* (its first d columns).  If encodings are orthonormal,
+    c W* and V* solve the task as c grows.
+    For one-hot encodings give T.  From zero, gradient descent on the population loss then grows the
+    block I - 11^T / T, on the T trained positions, instead of I (derived).
     """
     W, V = np.zeros((d + d_e, d + d_e)), np.eye(d, d + d_e)
     W[d:, d:] = np.eye(d_e)
@@ -219,24 +238,24 @@ def ground_truth(d, d_e, T=None):
 
 
 def cosine(A, B):
-    """Cosine of the angle between two arrays of one shape, as vectors; 0.0 if either is zero."""
+    """Cosine of the angle between two arrays of one shape, seen as vectors; 0 if one is zero."""
     norms = np.linalg.norm(A) * np.linalg.norm(B)
     return float((A * B).sum() / norms) if norms > 0 else 0.0
 
 
 def demo():
-    """Print a tour: the task, its solution, a check of the gradients, and what training selects."""
+    """Print a tour: the task, its solution, a check of the gradients, and training."""
     rng = np.random.default_rng(0)
     n, T, d, q, d_e = 64, 6, 2, 2, 16
 
-    print(f"The task: of T = {T} tokens in R^{d}, return the mean of the q = {q} that y names.")
+    print(f"The task: given T = {T} tokens in R^{d}, return the mean of the q = {q} selected ones.")
     X, y = sample_sts(rng, n, T, d, q)
     for j in range(T):
-        print(f"    x_{j} = ({X[0, j, 0]:5.2f}, {X[0, j, 1]:5.2f}){'   <- in y' * (j in y[0])}")
+        print(f"    x_{j} = ({X[0, j, 0]:5.2f}, {X[0, j, 1]:5.2f}){'   selected' * (j in y[0])}")
     print("    target ({:5.2f}, {:5.2f})".format(*sts_target(X, y)[0]))
 
     print("\nThe ground truth solves it: W* compares encodings with encodings, V* copies tokens.")
-    print("With c W* and V*, attention to the tokens that are not in y vanishes as c grows:")
+    print("With c W* and V*, attention to unselected tokens vanishes as c grows:")
     E = positional_encoding("orthonormal", T, d_e, rng)[0]
     W_star, V_star = ground_truth(d, d_e)
     for c in 0, 2, 4, 8, 16:
@@ -244,17 +263,17 @@ def demo():
         L, _, _ = loss_and_grads(c * W_star, V_star, X, y, E)
         print(f"    c = {c:2d}   f = ({f[0, 0]:5.2f}, {f[0, 1]:5.2f})   loss {L:.1e}")
 
-    print("\nThe gradients by hand, against the complex step Im L(W + ihA, V + ihB) / h, which is")
-    print("exact to rounding: random weights, A and B, and 3 draws of nearly orthogonal encodings:")
+    print("\nA check of the gradients at random weights, in a random direction (A, B): their slope")
+    print("sum(dL/dW * A) + sum(dL/dV * B) is Im L(W + ihA, V + ihB) / h for a tiny h:")
     E = positional_encoding("rademacher", T, d_e, rng, draws=3)
     W, V, A, B = (rng.standard_normal(w.shape) for w in (W_star, V_star, W_star, V_star))
     _, dW, dV = loss_and_grads(W, V, X, y, E)
-    by_hand = (dW * A).sum() + (dV * B).sum()
+    slope = (dW * A).sum() + (dV * B).sum()
     check = loss_and_grads(W + 1e-30j * A, V + 1e-30j * B, X, y, E)[0].imag / 1e-30
-    print(f"    slope {by_hand:.6f}, relative difference {abs(by_hand - check) / abs(check):.0e}")
+    print(f"    slope {slope:.6f}, relative difference {abs(slope - check) / abs(check):.0e}")
 
-    print("\nGradient descent from zero, learning rate 1, with fresh tokens, subsets and encodings")
-    print("at each step, and the attention which a token in y and one that is not in y get:")
+    print("\nGradient descent from zero with learning rate 1, on new tokens, subsets and encodings")
+    print("at each step, and the mean attention to a selected and to an unselected token:")
     W, V = np.zeros_like(W_star), np.zeros_like(V_star)
     for t in range(2001):
         X, y = sample_sts(rng, n, T, d, q)
@@ -264,13 +283,13 @@ def demo():
             P = attention(W, X, y, E)
             inside = P[np.arange(n)[:, None], y].mean()
             outside = (1 - q * inside) / (T - q)
-            print(f"    step {t:4d}   loss {L:.4f}   attention {inside:.3f} in y, {outside:.3f} not"
-                  f"   cosine of W to W* {cosine(W, W_star):.3f}")
+            print(f"    step {t:4d}   loss {L:.4f}   attention {inside:.3f} and {outside:.3f}"
+                  f"   cosine of W and W* {cosine(W, W_star):.3f}")
         W, V = W - dW, V - dV
     X, y = sample_sts(rng, 1000, 2 * T, d, q)
     E = positional_encoding("orthonormal", 2 * T, d_e, rng)[0]
     L, _, _ = loss_and_grads(W, V, X, y, E)
-    print(f"The same weights at T = 12: loss {L:.4f} (answering 0 has {d / (2 * q):.4f})")
+    print(f"The same weights at T = 12: loss {L:.4f} (the zero predictor has {d / (2 * q):.4f})")
 
 
 if __name__ == "__main__":

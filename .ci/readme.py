@@ -1,4 +1,4 @@
-"""Run README.md and beyond/README.md, and hold them to their word; used by .ci/run.
+"""Run the three READMEs, and hold them to their word; used by .ci/run.
 
     readme.py script FOLDER    print a bash script: all ```sh blocks, with the output of each also in
                                a file in FOLDER, then the check below, and at last the tests
@@ -13,7 +13,7 @@ import shlex
 import sys
 from pathlib import Path
 
-TEXT = Path("README.md").read_text() + Path("beyond/README.md").read_text()
+TEXT = "".join(Path(folder, "README.md").read_text() for folder in ("", "beyond", "beyond/related"))
 BLOCKS = re.findall(r"^```(sh|text)\n(.*?)^```", TEXT, re.M | re.S)
 TESTS = [text for kind, text in BLOCKS if kind == "sh" and "pytest" in text]
 BLOCKS = [(kind, text) for kind, text in BLOCKS if text not in TESTS]

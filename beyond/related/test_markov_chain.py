@@ -1,12 +1,12 @@
-"""Tests of markov_chain.py: `python -m pytest test_markov_chain.py`."""
+"""Tests of markov_chain.py: `python -m pytest beyond/related/test_markov_chain.py`."""
 
-import os
 import shutil
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import markov_chain as mc
 
@@ -21,7 +21,7 @@ def random_chain(K, seed):
 
 
 def exact_law(P, start, last, steps):
-    """K = 2: P(token 1 was appended k times) for k = 0..steps, by summing over all trajectories."""
+    """K = 2: P(token 1 was appended k times) for k = 0..steps, summed over all trajectories."""
     law, k = np.zeros((2, steps + 1)), np.arange(steps + 1)         # law[i, k], i the last token
     law[last, 0] = 1
     for t in range(steps):
@@ -93,20 +93,20 @@ def test_the_rank_of_the_hessian_counts_the_components():
 
 def test_without_a_common_prompt_the_chain_is_not_identified():
     counts, last = mc.all_prompts(4, 3)
-    met = ~((last == 2) & (counts[:, 3] > 0))           # no prompt that ends in 2 holds a 3
+    met = ~((last == 2) & (counts[:, 3] > 0))       # no prompt that ends in 2 contains a 3
     with pytest.raises(ValueError, match=r"need rank 3 after each token, got \[3 3 2 3\]"):
         mc.asymptotic_error(random_chain(4, 0), counts[met], last[met])
 
 
-@pytest.mark.parametrize("K", [2, 3, 5, 8])
+@pytest.mark.parametrize("K", [2, 5, 8])
 def test_uniform_prompts_of_length_2_give_4_times_K_minus_1_squared(K):
     constant = mc.asymptotic_error(np.full((K, K), 1 / K), *mc.all_prompts(K, 2))
     assert constant == pytest.approx(4 * (K - 1) ** 2, rel=1e-12)
 
 
-def test_ever_longer_prompts_come_down_to_the_error_of_draws_from_the_chain_itself():
+def test_with_longer_prompts_the_error_falls_to_that_of_draws_from_the_chain_itself():
     P = random_chain(3, 0)
-    limit = 3 * (1 - (P ** 2).sum(axis=1)).sum()        # if P is uniform, this is K (K - 1)
+    limit = 3 * (1 - (P ** 2).sum(axis=1)).sum()    # K (K - 1) for a uniform P
     assert mc.asymptotic_error(P, np.ones((3, 3)), np.arange(3)) == pytest.approx(limit, rel=1e-12)
     two, four, eight = [mc.asymptotic_error(P, *mc.all_prompts(3, T)) for T in (2, 4, 8)]
     assert two > four > eight > limit and eight < 1.3 * limit
@@ -117,58 +117,57 @@ def test_the_fit_of_exact_frequencies_is_the_chain():
     last = np.repeat([0, 1, 2], 10)
     y = np.repeat([0, 1, 2] * 3, (10 * P).round().astype(int).ravel())
     np.testing.assert_allclose(mc.fit_chain(np.ones((30, 3)), last, y), P, rtol=1e-12)
-    odds = P / [1, 2, 4]                # what prompts of these counts would turn into P
+    odds = P / [1, 2, 4]                            # prompts with these counts turn odds into P
     fit = mc.fit_chain(np.tile([1, 2, 4], (30, 1)), last, y)
     np.testing.assert_allclose(fit, odds / odds.sum(axis=1, keepdims=True), rtol=1e-12)
 
 
-def test_the_fit_exists_iff_each_group_was_chosen_against_the_others():
+def test_the_fit_exists_exactly_if_each_group_was_chosen_against_the_others():
     counts = np.tile([[1, 1, 0], [1, 1, 0], [1, 0, 1], [1, 0, 1], [0, 1, 1], [0, 1, 1]], (3, 1))
     last, y = np.repeat([0, 1, 2], 6), np.tile([0, 1, 0, 2, 2, 1], 3)
     assert mc.fit_chain(counts, last, y).min() > 0.05
-    cycle = np.tile([0, 0, 2, 2, 1, 1], 3)              # 0 beats 1, 1 beats 2, 2 beats 0
+    cycle = np.tile([0, 0, 2, 2, 1, 1], 3)          # 0 beats 1, 1 beats 2, 2 beats 0
     assert mc.fit_chain(counts, last, cycle).min() > 0.05
     beaten = np.where((counts[:, 2] > 0) & (last == 1), 2, y)       # after 1, token 2 always wins
     with pytest.raises(ValueError, match="after token 1"):
         mc.fit_chain(counts, last, beaten)
 
 
-def test_the_error_law():
+def test_the_error_of_the_fit_is_the_predicted_one():
     P = random_chain(3, 0)
-    errors = mc.error_law(P, 4, 1000, 200)
+    errors = mc.error_law(P, 4, 1000, 80)
     predicted = mc.asymptotic_error(P, *mc.all_prompts(3, 4))
-    assert errors.mean() == pytest.approx(predicted, rel=0.15)
-    assert abs(errors.mean() - predicted) < 4 * errors.std() / 200 ** 0.5
+    assert errors.mean() == pytest.approx(predicted, rel=0.2)
+    assert abs(errors.mean() - predicted) < 4 * errors.std() / 80 ** 0.5
 
 
-@pytest.mark.parametrize("start, last", [((1, 1), 0), ((2, 5), 1)])
 @pytest.mark.parametrize("P", [ONE_WINNER, TWO_WINNERS, NO_WINNER])
-def test_trajectories_follow_the_exact_law(P, start, last):
-    starts = np.tile(start, (20000, 1))
-    history = mc.trajectories(np.random.default_rng(0), P, starts, last, [2, 20])
+def test_trajectories_follow_the_exact_law(P):
+    starts = np.tile([2, 5], (20000, 1))
+    history = mc.trajectories(np.random.default_rng(0), P, starts, 1, [2, 20])
     assert history.shape == (2, 20000, 2)
     for m, t in zip(history, (2, 20)):
-        assert (m.sum(axis=1) == sum(start) + t).all()
-        law = exact_law(P, start, last, t)
-        seen = np.bincount((m[:, 1] - start[1]).astype(int), minlength=t + 1) / 20000
+        assert (m.sum(axis=1) == 7 + t).all()
+        law = exact_law(P, (2, 5), 1, t)
+        seen = np.bincount((m[:, 1] - 5).astype(int), minlength=t + 1) / 20000
         assert (abs(seen - law) <= 5 * np.sqrt(law * (1 - law) / 20000) + 1 / 20000).all()
 
 
-@pytest.mark.parametrize("p, tolerance", [(0.9, 0.005), (0.8, 0.005), (0.7, 0.05)])
+@pytest.mark.parametrize("p, tolerance", [(0.9, 0.01), (0.7, 0.1)])
 def test_the_mean_share_of_the_loser_is_the_gamma_law(p, tolerance):
     P, r = np.array([[p, 1 - p], [p, 1 - p]]), (1 - p) / p
-    early, late = (exact_mean_share(P, (1, 1), 0, t) for t in (300, 3000))
-    assert late == pytest.approx(mc.gamma_law(r, 3000), rel=tolerance)
-    assert np.log10(late / early) == pytest.approx(r - 1, abs=0.03)
+    early, late = (exact_mean_share(P, (1, 1), 0, t) for t in (100, 1000))
+    assert late == pytest.approx(mc.gamma_law(r, 1000), rel=tolerance)
+    assert abs(late / mc.gamma_law(r, 1000) - 1) < abs(early / mc.gamma_law(r, 100) - 1) / 2
     assert r - 1 == pytest.approx(-(2 - 1 / p))
 
 
 def test_the_gamma_law_holds_for_three_tokens():
     P = np.tile([0.6, 0.3, 0.1], (3, 1))
-    m = mc.trajectories(np.random.default_rng(0), P, np.ones((1000, 3)), 0, [2000])[0]
-    _, second, third = m.mean(axis=0) / 2003
-    assert second == pytest.approx(mc.gamma_law(1 / 2, 2000), rel=0.15)
-    assert third == pytest.approx(mc.gamma_law(1 / 6, 2000), rel=0.15)
+    m = mc.trajectories(np.random.default_rng(0), P, np.ones((1000, 3)), 0, [1000])[0]
+    _, second, third = m.mean(axis=0) / 1003
+    assert second == pytest.approx(mc.gamma_law(1 / 2, 1000), rel=0.15)
+    assert third == pytest.approx(mc.gamma_law(1 / 6, 1000), rel=0.15)
 
 
 @pytest.mark.parametrize("P, winner", [(ONE_WINNER, 0), (TWO_WINNERS, 0), (TWO_WINNERS, 1)])
@@ -176,8 +175,8 @@ def test_behind_a_winner_the_share_falls_by_its_exponent(P, winner):
     start = np.array([10 ** 6, 10 ** 6])
     start[1 - winner] = 1000
     share, t = start[1] / start.sum(), start.sum()
-    loser = [abs(winner - s) for s in (share, exact_mean_share(P, start, winner, 1000))]
-    slope = np.log(loser[1] / loser[0]) / np.log((t + 1000) / t)
+    loser = [abs(winner - s) for s in (share, exact_mean_share(P, start, winner, 500))]
+    slope = np.log(loser[1] / loser[0]) / np.log((t + 500) / t)
     assert slope == pytest.approx(mc.exponents(P)[winner, 1 - winner], rel=0.01)
 
 
@@ -190,52 +189,56 @@ def test_the_phase_of_a_chain(P, winners, x):
 
 
 @pytest.mark.parametrize("ones, least, greatest",
-                         [(700, 0.005, 0.06), (727, 0.44, 0.56), (760, 0.95, 1)])
-def test_the_equilibrium_parts_the_basins(ones, least, greatest):
-    above = np.arange(2001) + ones > 8 / 11 * 3000
-    assert least < exact_law(TWO_WINNERS, (1000 - ones, ones), 0, 2000)[above].sum() < greatest
+                         [(700, 0.005, 0.1), (727, 0.44, 0.56), (760, 0.9, 1)])
+def test_the_equilibrium_separates_the_basins(ones, least, greatest):
+    above = np.arange(1001) + ones > 8 / 11 * 2000
+    assert least < exact_law(TWO_WINNERS, (1000 - ones, ones), 0, 1000)[above].sum() < greatest
 
 
 def test_without_a_winner_the_share_settles():
-    assert exact_mean_share(NO_WINNER, (1, 1), 0, 3000) == pytest.approx(12 / 19, abs=0.005)
+    assert exact_mean_share(NO_WINNER, (1, 1), 0, 1000) == pytest.approx(12 / 19, abs=0.01)
 
 
-@pytest.mark.parametrize("call", [
-    lambda: mc.attention(np.eye(3), np.eye(2), [0, 1]),
-    lambda: mc.attention(np.ones((3, 2)), np.eye(2), [0, 1]),
-    lambda: mc.next_token(np.eye(3), np.ones(2), 0),
-    lambda: mc.gamma_law(1, 100),
-    lambda: mc.phase(np.eye(3)),
-    lambda: mc.phase(np.full((2, 2), 0.5)),
-])
-def test_what_does_not_fit_is_refused(call):
-    with pytest.raises(ValueError, match="need .* got"):
-        call()
-
-
-def test_the_file_alone_prints_its_headline(tmp_path):
+def test_the_file_works_alone_and_prints_its_table(tmp_path):
     shutil.copy(mc.__file__, tmp_path)
-    environment = {k: v for k, v in os.environ.items() if k != "MPLBACKEND"}
-    done = subprocess.run([sys.executable, "-I", "markov_chain.py"], cwd=tmp_path, env=environment,
-                          capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-I", "markov_chain.py"], cwd=tmp_path,
+                          capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
     rows = [line for line in done.stdout.splitlines() if line.startswith("    ")][1:]
     predicted = [row[64:73].strip() for row in rows]
     measured = [float(row[76:].split()[0]) for row in rows]
-    assert len(rows) == 12 and predicted[5] == "most" and done.stderr == ""
-    assert measured[0] < 1e-14
+    assert len(rows) == 12 and predicted[5] == "most" and measured[0] < 1e-14
     for k, tolerance in zip([1, 2, 3, 4, 6, 7], [0.2, 0.2, 0.2, 0.15, 0.04, 0.05]):
         assert measured[k] == pytest.approx(float(predicted[k]), rel=tolerance)
     leads, some, few, half, most = measured[5], *measured[8:]
     assert leads > 97 and 12 < some < 28 and few < 8 and 38 < half < 62 and most > 96
 
 
-def test_a_picture_that_cannot_be_written_is_one_message(monkeypatch, capsys):
-    path = os.path.join("no", "such", "folder", "picture.png")
-    monkeypatch.setattr(sys, "argv", ["markov_chain.py", path])
-    monkeypatch.setattr(mc, "base_chain", None)         # said before the work: this is never called
-    with pytest.raises(SystemExit) as stop:
+def test_the_picture_has_measurements_on_predictions(monkeypatch):
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda canvas, path: drawn.append(canvas))
+    monkeypatch.setattr(mc, "error_law", lambda P, T, n, fits: np.full(fits, 8.0 * T))
+    monkeypatch.setattr(mc, "shares", lambda P, m, times: np.full((len(times), len(m)), P[0, 1]))
+    mc.figure("picture.png")
+    bars, fits, decay, basins = drawn[-1].axes
+    for container in bars.containers[1:]:           # attention, with predicted diamonds on it
+        height = [bar.get_height() for bar in container]
+        at = [bar.get_x() + bar.get_width() / 2 for bar in container]
+        assert any(np.allclose(line.get_data(), [at, height]) for line in bars.lines)
+    dashed = [line.get_ydata() for line in fits.lines + basins.lines if line.get_ls() == "--"]
+    assert [y[0] for y in dashed] == pytest.approx([64, 640 / 21, 8 / 11])
+    for p, measured, predicted in zip((0.7, 0.8, 0.9), decay.lines[::2], decay.lines[1::2]):
+        assert measured.get_ydata() == pytest.approx(1 - p)
+        law = mc.gamma_law((1 - p) / p, measured.get_xdata())
+        assert predicted.get_ydata() == pytest.approx(law)
+
+
+def test_a_picture_that_cannot_be_written_is_one_message(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "missing" / "a.png"
+    monkeypatch.setattr(sys, "argv", ["markov_chain.py", str(path)])
+    monkeypatch.setattr(mc, "demo", lambda: None)
+    monkeypatch.setattr(mc, "figure", lambda path: open(path, "w"))
+    with pytest.raises(SystemExit, match="^2$"):
         mc.main()
-    assert stop.value.code == 2
-    captured = capsys.readouterr()
-    assert captured.out == "" and captured.err.count("error:") == 1
-    assert f"argument picture: {path!r} cannot be written" in captured.err
+    error = capsys.readouterr().err
+    assert error.count("error: argument picture:") == 1 and repr(str(path)) in error

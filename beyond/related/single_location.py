@@ -1,32 +1,36 @@
 """Single-location regression: attention learns which of its tokens decides the output.
 
 Companion to "Attention layers provably solve single-location regression" (Marion, Berthier, Biau,
-Boyer, 2024, arXiv:2410.01537).  NumPy only.  `python single_location.py` prints the headline.
+Boyer, 2024, arXiv:2410.01537).  NumPy only.  `python beyond/related/single_location.py` prints the
+headline; with the name of a file, such as picture.png, it also draws the picture.
 
 Throughout this file we have:
 
     n, L, d        batch size, number of tokens, dimension of a token
-    X, y, J        tokens, outputs, places of the tokens that decide     (n, L, d), (n,), (n,) ints
-    k*, v*         hidden directions: e_1 and e_2, without loss of generality         (d,)
-    k, v           key and value of the model, unit vectors                           (d,)
-    kappa, nu      k.k*, v.v*: the overlaps that should become 1
-    theta, eta     v.k*, k.v*: the overlaps with roles exchanged; and rho = k.v
-    M              the manifold theta = eta = rho = 0, which training never leaves
+    X, y, J        tokens, outputs, positions of the tokens that decide  (n, L, d), (n,), (n,) ints
+    k*, v*         hidden orthogonal directions; e_1 and e_2 without loss of generality       (d,)
+    k, v           key and value vectors of the model, both of length 1                       (d,)
+    kappa, nu      k.k*, v.v*: overlaps that should become 1, or both -1
+    theta, eta     v.k*, k.v*: overlaps with exchanged roles
+    rho            k.v
+    M              the manifold theta = eta = rho = 0; descent that starts on M stays on M
     lam            lambda, the scale inside erf
-    D, G2          sqrt(d / 2), gamma^2 = 1/2: mean and variance of the token that decides
-    R              the risk E (f - y)^2, less the variance of the noise in y
-    G              standard Gaussian
+    D, G2          sqrt(d / 2) and gamma^2 = 1/2, mean and variance of the token that decides
+    R              the risk E (f - y)^2, minus the variance of the noise in y
+    G              a standard Gaussian number
 
     x_J ~ N(D k*, gamma^2 I), the others ~ N(0, I), y = x_J.v* + noise            (task)
     f = sum_l f_l,  f_l = erf(lam x_l.k) (x_l.v)                                  (model)
 
-One head, a fixed query, rank-one keys and values, and a token-wise erf in the place of softmax.
-All tokens have E|x|^2 = d: their norms give nothing away.
+The model is one head with a fixed query, and erf of each token takes the place of softmax.
+All tokens have E|x|^2 = d, so their norms do not tell which one decides.
 
 Paper (abstract): the layer is asymptotically Bayes optimal, and training finds the structure
-although the problem is not convex.  Official code (PierreMarion23/single-location-regression):
-task, model, R, algorithm, starts, settings.  Derived here: a shorter form of R, all gradients, the
-recursion on M, the oracles.  Ours: seeds, table, picture.  The paper's full text was not read.
+although the problem is not convex.
+Official code (PierreMarion23/single-location-regression): task, model, R, algorithm, starts,
+settings.
+Derived here: a shorter form of R, all gradients, the recursion on M, the risks of the predictors.
+Our choice: seeds, table, picture.  The paper's full text was not read.
 """
 
 import argparse
@@ -40,11 +44,6 @@ NODES, WEIGHTS = (NODES + 1) / 2, WEIGHTS / 2                   # Gauss-Legendre
 SETTINGS = {"d": 400, "L": 10, "lam": 0.1}                      # official code
 erf = np.vectorize(math.erf, otypes=[float])                    # NumPy has none
 
-BLUE, VERMILLION, GREY = "#0072B2", "#D55E00", "#444444"
-STYLE = {"font.size": 14, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
-         "grid.alpha": 0.3, "lines.linewidth": 2, "figure.constrained_layout.use": True,
-         "savefig.dpi": 100}
-
 
 def erf_slopes(x):
     """The first three derivatives of erf at x."""
@@ -53,12 +52,10 @@ def erf_slopes(x):
 
 
 def sample_task(rng, n, d, L, eps=0.0):
-    """Draw X (n, L, d), y (n,) and the latent places J (n,), uniform.  Official code (there J = 0).
+    """Draw X (n, L, d), y (n,) and the uniform positions J (n,).  Official code (there J = 0).
 
-    eps is the standard deviation of the noise in y.  Raises ValueError unless n, L >= 1, d >= 2.
+    eps is the standard deviation of the noise in y.
     """
-    if min(n, L) < 1 or d < 2:
-        raise ValueError(f"need n, L >= 1 and d >= 2, got {n=}, {L=}, {d=}")
     X = rng.standard_normal((n, L, d))
     J = rng.integers(L, size=n)
     X[np.arange(n), J] *= math.sqrt(G2)
@@ -67,27 +64,9 @@ def sample_task(rng, n, d, L, eps=0.0):
 
 
 def forward(k, v, X, lam):
-    """The attention weights a (n, L) and the output f (n,); official code.
-
-    Raises ValueError unless X is (n, L, d) and k, v are (d,).
-    """
-    if X.ndim != 3 or not k.shape == v.shape == X.shape[2:]:
-        raise ValueError(f"need X (n, L, d), k (d,), v (d,), got {X.shape}, {k.shape}, {v.shape}")
+    """The attention weights a (n, L) and the outputs f (n,).  Official code."""
     a = erf(lam * (X @ k))                                      # (n, L)
     return a, (a * (X @ v)).sum(axis=1)
-
-
-def loss_and_grads(k, v, X, y, lam):
-    """The loss mean (f - y)^2 of a batch, and its gradients dk, dv (d,).  Derived here."""
-    a, f = forward(k, v, X, lam)                                # (n, L), (n,)
-    df = 2 * (f - y) / len(X)                                   # (n,)
-    # f = sum_l a_l (x_l.v)
-    da = df[:, None] * (X @ v)                                  # (n, L)
-    dv = np.tensordot(df[:, None] * a, X)                       # (d,)
-    # a_l = erf(lam x_l.k)
-    E1, _, _ = erf_slopes(lam * (X @ k))                        # (n, L)
-    dk = np.tensordot(da * lam * E1, X)                         # (d,)
-    return np.mean((f - y) ** 2), dk, dv
 
 
 def erf_mean(t, g):
@@ -104,7 +83,7 @@ def erf_square_mean(t, g):
 
         1 - (4/pi) int_0^c exp(-a^2 (1 + x^2)) / (1 + x^2) dx               (Owen's T function)
 
-    and its derivative is (2/s) erf(b) E1(a), where E1 is that of erf.
+    and its derivative is (2/s) erf(b) E1(a), where E1 is the derivative of erf.
     """
     s, c = np.sqrt(1 + 2 * g * g), 1 / np.sqrt(1 + 4 * g * g)
     a, b = t / s, c * t / s
@@ -119,16 +98,13 @@ def erf_square_mean(t, g):
 
 
 def risk_and_slopes(kappa, nu, theta, eta, rho, d, L, lam):
-    """The exact risk R, and its slopes in the five overlaps, which are numbers or arrays.
+    """The exact risk R and its slopes in the five overlaps, which are numbers or arrays.
 
-    R is the official code's; this form and the slopes are derived here.  Let token 0 be the one
-    that decides, and token 1 another: R needs five moments of f_0 and f_1, which are independent.
-    Each is a mean of erf(t + g G) or of its square, and Stein's lemma, E G h(G) = E h'(G), turns
-    the factors x.v and x.v* into derivatives in t = lam D kappa.
-    Raises ValueError unless d >= 2, L >= 1 and lam > 0.
+    R is the official code's; this form and the slopes are derived here.  Call the token that
+    decides token 0, and one of the others token 1.  f_0 and f_1 are independent, so R needs only
+    five moments of them.  Each is a mean of erf(t + g G) or of its square.  Stein's lemma,
+    E G h(G) = E h'(G), turns the factors x.v and x.v* into derivatives in t = lam D kappa.
     """
-    if d < 2 or L < 1 or lam <= 0:
-        raise ValueError(f"need d >= 2, L >= 1 and lam > 0, got {d=}, {L=}, {lam=}")
     D, g = math.sqrt(d / 2), lam * math.sqrt(G2)
     t, m = lam * D * kappa, D * theta           # lam x_0.k ~ t + g G,  E x_0.v
     c, e = lam * G2 * rho, lam * G2 * eta       # Cov(lam x_0.k, x_0.v), Cov(lam x_0.k, y)
@@ -152,7 +128,7 @@ def risk_and_slopes(kappa, nu, theta, eta, rho, d, L, lam):
     # R, in reverse: its slopes in f0_y, f0_f0, f1_f1 are -2, 1, L - 1; in f0 and f1 they are
     df0 = 2 * (L - 1) * f1
     df1 = 2 * (L - 1) * (f0 + (L - 2) * f1)
-    # the moments, in reverse; d/dt makes A1 of A, A2 of A1, ...
+    # the moments, in reverse; d/dt turns A into A1, A1 into A2, ...
     dt = (df0 * f0_t - 2 * (G2 * nu * A1 + e * (m * A2 + c * A3))
           + (m * m + G2) * Z1 + 2 * m * c * Z2 + c * c * Z3)
     dm = df0 * A - 2 * e * A1 + 2 * m * Z + 2 * c * Z1
@@ -198,7 +174,7 @@ def pgd(k, v, d, L, lam, alpha, steps):
 def to_four(k, v):
     """k, v (..., d) in an orthonormal basis of span{k*, v*, k, v}: (..., 4).  Derived here.
 
-    The gradients of R lie in this span: pgd from there, with p = 4, goes through the same overlaps.
+    The gradients of R lie in this span, so pgd with p = 4 goes through the same overlaps.
     """
     vectors = np.stack(np.broadcast_arrays(*np.eye(2, k.shape[-1]), k, v), axis=-2)
     C = np.linalg.cholesky(vectors @ np.swapaxes(vectors, -1, -2))      # (..., 4, 4), C C^T = Gram
@@ -206,10 +182,11 @@ def to_four(k, v):
 
 
 def pgd_on_manifold(kappa, nu, d, lam, alpha, steps):
-    """The same from a start on M, where it is a recursion in kappa and nu: (2, steps + 1, ...).
+    """pgd from a start on M, as a recursion in kappa and nu: their path (2, steps + 1, ...).
 
-    Derived here.  nu moves to the sign of kappa, kappa to where erf(b) = nu: slowly, as E1(a)
-    vanishes where erf saturates.  L plays no part: on M the other tokens add a constant to R.
+    Derived here.  nu moves to the sign of kappa, and kappa to where erf(b) = nu.  kappa is slow,
+    since E1(a) vanishes where erf saturates.  L does not matter: on M the other tokens add a
+    constant to R.
     """
     slope = lam * math.sqrt(d / 2) / math.sqrt(1 + 2 * lam ** 2 * G2)
     w = np.array([kappa, nu])                                   # (2, ...)
@@ -220,14 +197,14 @@ def pgd_on_manifold(kappa, nu, d, lam, alpha, steps):
         b = a / math.sqrt(1 + 4 * lam ** 2 * G2)
         E1, _, _ = erf_slopes(a)
         dw = np.array([2 * G2 * slope * E1 * (erf(b) - nu), -2 * G2 * erf(a)])
-        # projected_step, for each overlap by itself
+        # projected_step, written for each overlap
         w = (w - alpha * dw * (1 - w * w)) / np.sqrt(1 + alpha ** 2 * dw ** 2 * (1 - w * w))
         path.append(w)
     return np.stack(path, axis=1)
 
 
 def start(rng, d, on_M):
-    """A random start k, v (d,), on M or uniform on the sphere.  Official code."""
+    """A random start k, v (d,): on M, or each uniform on the sphere.  Official code."""
     k, v = rng.standard_normal((2, d))
     if on_M:
         k[1] = v[0] = 0                                         # eta = theta = 0
@@ -236,7 +213,7 @@ def start(rng, d, on_M):
 
 
 def experiment(seeds, on_M, d=400, L=10, lam=0.1, alpha=4e-3, steps=20_000):
-    """The overlaps (5, steps + 1, seeds) from starts of the seeds 0, 1, ...; official settings."""
+    """The overlaps (5, steps + 1, seeds) from the starts of seeds 0, 1, ...  Official settings."""
     starts = [start(np.random.default_rng(seed), d, on_M) for seed in range(seeds)]
     k, v = np.swapaxes(starts, 0, 1)                            # (seeds, d) each
     if not on_M:
@@ -247,9 +224,10 @@ def experiment(seeds, on_M, d=400, L=10, lam=0.1, alpha=4e-3, steps=20_000):
 
 
 def swapped_point(d, lam):
-    """A stationary point with exchanged roles, as kappa, nu, theta, eta, rho.  Derived here.
+    """The overlaps kappa, nu, theta, eta, rho of a stationary point with exchanged roles.  Derived.
 
-    At small lam erf is nearly linear: v may then select the token and k copy it.
+    At small lam erf is nearly linear, so k and v play nearly the same part in f.  Then v may
+    select the token and k copy it.
     """
     _, A1, _, _ = erf_mean(0.0, lam * math.sqrt(G2))
     Z, _, _, _ = erf_square_mean(0.0, lam * math.sqrt(G2))
@@ -259,59 +237,66 @@ def swapped_point(d, lam):
 
 def oracles(d, L, lam):
     """R of four predictors, by name.  Derived here."""
-    return {"always 0": G2,
+    return {"zero predictor": G2,
             "best linear": G2 - G2 ** 2 / (G2 + L - 1),
             "swapped point": risk(*swapped_point(d, lam), d, L, lam),
             "k = k*, v = v*": risk(1.0, 1.0, 0.0, 0.0, 0.0, d, L, lam)}
 
 
 def demo():
-    """Print the oracles, one of them also on samples, and training on M and on the sphere."""
-    print("The risk R of four predictors; d = 400, L = 10, lam = 0.1:\n")
+    """Print the risks of four predictors, one of them also on samples, and then training."""
+    print("The risk R of four predictors; d = 400 dimensions, L = 10 tokens, lam = 0.1:\n")
     for name, R in oracles(**SETTINGS).items():
         print(f"    {name:15}  {R:.4f}")
     X, y, _ = sample_task(np.random.default_rng(0), 2000, 400, 10)
     squares = (forward(*np.eye(2, 400), X, 0.1)[1] - y) ** 2
     print(f"    on 2000 samples  {squares.mean():.4f} +- {squares.std() / math.sqrt(2000):.4f}")
 
-    print("\nProjected gradient descent on R from 30 random starts; how many found k*, v* up to")
-    print("a common sign (kappa nu > 0.8), or the swapped point (|eta| > 0.8):\n")
+    print("\nProjected gradient descent on R from 30 random starts, on M (k.v* = v.k* = k.v = 0)")
+    print("and anywhere on the sphere. Found: k and v are near k* and v*, up to a common sign")
+    print("(kappa nu > 0.8). Swapped: k is near v* or -v* (|eta| > 0.8).\n")
     print("    start    step   median R    max R   least |kappa|   least |nu|   found   swapped")
-    for place, on_M in ("on M", True), ("sphere", False):
-        path = experiment(30, on_M)
-        for t in 0, 1000, 2000, 5000, 20_000:
+    for place, on_M, steps in (("on M", True, (0, 1000, 2000, 5000, 20_000)),
+                               ("sphere", False, (0, 1000, 2000, 5000))):
+        path = experiment(30, on_M, steps=steps[-1])
+        for t in steps:
             R, (kappa, nu, _, eta, _) = risk(*path[:, t], **SETTINGS), path[:, t]
             print(f"    {place:6}  {t:5d}   {np.median(R):8.4f}   {R.max():.4f}"
                   f"   {np.abs(kappa).min():13.3f}   {np.abs(nu).min():10.3f}"
                   f"   {(kappa * nu > 0.8).sum():5d}   {(np.abs(eta) > 0.8).sum():7d}")
 
 
+BLUE, VERMILLION, GREY = "#0072B2", "#D55E00", "#444444"
+STYLE = {"font.size": 14, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
+         "grid.alpha": 0.3, "lines.linewidth": 2, "figure.constrained_layout.use": True,
+         "savefig.dpi": 100}
+
+
 def figure(path):
-    """Draw R, its two phases, the landscape on M and starts on the sphere into the file `path`."""
+    """Draw the risk, its two phases, the landscape on M, and starts on the sphere."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
     with rc_context(STYLE):
-        canvas = Figure(figsize=(12, 8))
-        canvas.savefig(path)                # a path that cannot be written is said before the work
+        canvas = Figure(figsize=(12, 8.5))
         (top_left, top_right), (bottom_left, bottom_right) = canvas.subplots(2, 2)
         steps = np.arange(10, 20_001, 10)
         on_M = experiment(6, on_M=True)[:, steps]                               # (5, 2000, 6)
-        sphere = experiment(10, on_M=False)[:, steps]                           # (5, 2000, 10)
+        sphere = experiment(10, on_M=False, steps=5000)                         # (5, 5001, 10)
 
         top_left.semilogx(steps, risk(*on_M, **SETTINGS), color=BLUE)
         R = oracles(**SETTINGS)
-        for name, above in ("always 0", 0.01), ("best linear", -0.05), ("k = k*, v = v*", -0.05):
+        for name, y in ("zero predictor", 0.51), ("best linear", 0.42), ("k = k*, v = v*", 0.06):
             top_left.axhline(R[name], color=GREY, linestyle="--")
-            top_left.text(10, R[name] + above, f"{name}: {R[name]:.4f}", color=GREY)
-        top_left.set(title="From M, all 6 seeds reach the oracle", xlabel="step t", ylabel="risk R",
-                     ylim=(0, 0.68))
+            top_left.text(10, y, f"{name}: {R[name]:.4f}", color=GREY)
+        top_left.set(title="Six starts on M: all find k* and v*", xlabel="step",
+                     ylabel="risk R", ylim=(0, 0.68))
 
         top_right.semilogx(steps, np.abs(on_M[0]), color=BLUE)
         top_right.semilogx(steps, np.abs(on_M[1]), color=VERMILLION, linestyle="--")
-        top_right.text(5000, 0.8, r"$|\kappa|$ (key)", color=BLUE)
-        top_right.text(500, 0.8, r"$|\nu|$ (value)", color=VERMILLION, ha="right")
-        top_right.set(title="The value is learnt first, then the key", xlabel="step t",
-                      ylabel="overlap")
+        top_right.text(4000, 0.75, "key, |k.k*|", color=BLUE)
+        top_right.text(600, 0.75, "value, |v.v*|", color=VERMILLION, ha="right")
+        top_right.set(title="The value is learnt first, then the key", xlabel="step",
+                      ylabel="overlap (1 is right)")
 
         kappa, nu = np.meshgrid(np.linspace(-1, 1, 101), np.linspace(-1, 1, 101))
         contours = bottom_left.contour(kappa, nu, risk(kappa, nu, 0, 0, 0, **SETTINGS),
@@ -320,18 +305,22 @@ def figure(path):
         bottom_left.clabel(contours)
         bottom_left.plot(on_M[0], on_M[1], color=BLUE, marker="o", markersize=5, markevery=[0])
         bottom_left.plot([-1, 1], [-1, 1], "*", color=BLUE, markersize=16)
-        bottom_left.set(title="R on M: six paths to two minima (stars)", xlim=(-1.1, 1.1),
-                        ylim=(-1.1, 1.1), xlabel=r"$\kappa$ = k.k*", ylabel=r"$\nu$ = v.v*")
+        bottom_left.set(title="The six paths, and contours of the risk", xlim=(-1.1, 1.1),
+                        ylim=(-1.1, 1.1), xlabel="k.k*", ylabel="v.v*")
 
         for kappa, eta in np.abs(sphere[[0, 3]]).transpose(2, 0, 1):
-            colour, line = (BLUE, "-") if kappa[-1] > 0.9 else (VERMILLION, "--")
-            bottom_right.plot(kappa, eta, line, color=colour, marker="o", markevery=[-1])
-        bottom_right.text(0.5, 0.42, "to the oracle", color=BLUE)
-        bottom_right.text(0.2, 0.9, "to the swapped point", color=VERMILLION)
-        bottom_right.set(title="From the sphere: k finds k*, or v*", xlabel=r"$|\kappa|$ = |k.k*|",
-                         ylabel=r"$|\eta|$ = |k.v*|")
-        canvas.supxlabel("d = 400, L = 10, lam = 0.1, step size 0.004, 20,000 steps of projected "
-                         "gradient descent on R, seeds 0, 1, ...", fontsize=11)
+            color, line = (VERMILLION, "--") if eta[-1] > 0.8 else (BLUE, "-")
+            bottom_right.plot(kappa, eta, line, color=color, marker="o", markevery=[-1])
+        bottom_right.text(0.42, 0.42, "k finds k*, and v finds v*", color=BLUE)
+        bottom_right.text(0.14, 0.9, "swapped: k finds v*", color=VERMILLION)
+        bottom_right.set(title="Ten starts on the sphere: some end swapped", xlabel="|k.k*|",
+                         ylabel="|k.v*|")
+        canvas.supxlabel(
+            "One of 10 tokens decides the output y: its mean is a multiple of k*, and y is its "
+            "component along v*. The key k should become k*, to find the token,\nand the value v "
+            "should become v*, to read it. M is where k.v* = v.k* = k.v = 0. Stars: the minima "
+            "k = k*, v = v* and k = -k*, v = -v*.\nProjected gradient descent on the risk R, the "
+            "mean squared error; 400 dimensions, step size 0.004.", fontsize=11)
         canvas.savefig(path)
 
 
@@ -340,13 +329,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("picture", nargs="?",
                         help="also draw the picture into this file (.png, .pdf, .svg)")
-    path = parser.parse_args().picture
-    if path is not None:
-        try:
-            figure(path)
-        except (OSError, ValueError) as problem:
-            parser.error(f"argument picture: {path!r} cannot be written: {problem}")
+    picture = parser.parse_args().picture
     demo()
+    if picture:
+        try:
+            figure(picture)
+        except (OSError, ValueError) as problem:
+            parser.error(f"argument picture: {problem}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Attention trained as W, or as W = K Q^T, turns to two different support vector machines (SVMs).
 
 Companion to "Transformers as Support Vector Machines" (Tarzanagh, Li, Thrampoulidis, Oymak, 2023,
-arXiv:2308.16898).  NumPy only.  `python attention_svm.py` prints the headline, and
-`python attention_svm.py attention_svm.png` also draws the picture.
+arXiv:2308.16898).  NumPy only.  `python beyond/related/attention_svm.py` prints the headline; with
+the name of a file, such as picture.png, it also draws the picture.
 
 Throughout this file we have:
 
@@ -12,19 +12,20 @@ Throughout this file we have:
     G            scores, g_it = Y_i v.x_it for labels Y_i = +-1 and a fixed head v  (..., n, T)
     W            the attention matrix; K Q^T if K and Q are trained                 (..., d, d)
     s            attention, s_i = softmax over t of x_it^T W z_i                    (..., n, T)
-    f            what attention collects, f_i = sum_t s_it g_it                     (..., n)
+    f            the score that attention collects, f_i = sum_t s_it g_it           (..., n)
     L            the loss, mean_i log(1 + e^-f_i)                                   (...)
     alpha        the selected tokens, those of largest logit                        (..., n) ints
     A            A_j = (x_i,alpha_i - x_it) z_i^T, one for each i and t != alpha_i  (m, d, d)
-    W_F, W_nuc   argmin of |W|_F, of |W|_nuc (the sum of the singular values), subject to
-                 A_j . W >= 1 for all j, where A_j . W is the sum of A_j * W        (d, d)
+    W_F, W_nuc   the SVMs: argmin of |W|_F, and of |W|_nuc (the sum of the singular values),
+                 subject to A_j . W >= 1 for all j; A_j . W is the sum of A_j * W   (d, d)
 
-Paper (abstract): with vanishing regularization, training (K, Q) tends in direction to W_nuc, and
-training W to W_F, possibly for tokens that are optimal only locally; over-parameterization helps
-to reach the global ones.  Official code (umich-sota/TF-as-SVM): both SVMs, the random instances,
-the starts and normalized descent with eta = 0.1.  Derived here: the gradients, the solver of W_nuc
-with its certificate, all about the two samples.  Our choice: the two samples, the numbers of runs,
-the seed.  The paper's full text was not read.
+What is the paper's, from its abstract: with vanishing regularization, training K and Q tends in
+direction to W_nuc, and training W to W_F, possibly for tokens that are optimal only locally;
+over-parameterization helps to reach the globally optimal ones.  From the official code
+(umich-sota/TF-as-SVM): both SVMs, the random instances, the starts and normalized descent with
+eta = 0.1.  Derived here: the gradients, the solver of W_nuc with its certificate, and all about the
+two samples.  Our choice: the two samples, the numbers of runs, the seed.  We did not read the full
+text.
 """
 
 import argparse
@@ -38,19 +39,16 @@ def logits(X, Z, W):
 
 
 def descent_direction(W, X, Z, G):
-    """-dL/dW (..., d, d), but for a positive factor in each run.
+    """-dL/dW (..., d, d), up to a positive factor in each run.  Derived here.
 
-    The chain rule, -dL/dW = mean_i |l'(f_i)| sum_t s_it (g_it - f_i) x_it z_i^T, is rounding noise
-    once all s_i but one are below 1e-16, as g_it - f_i cancels.  It does not as a sum over pairs,
+    The chain rule is -dL/dW = mean_i |l'(f_i)| sum_t s_it (g_it - f_i) x_it z_i^T.  Once all s_it
+    of a sample but one are below 1e-16, g_it - f_i cancels and only rounding noise is left.  The
+    same number as a sum over pairs of tokens does not cancel:
 
-        s_it (g_it - f_i) = c_it = sum_r s_it s_ir (g_it - g_ir),
+        s_it (g_it - f_i) = c_it = sum_r s_it s_ir (g_it - g_ir)
 
-    and with logarithms of the weights |l'| s s the direction is exact at any norm of W.
-    Derived here.  Raises ValueError if shapes do not fit.
+    With logarithms of the weights |l'| s s the direction is exact for W of any norm.
     """
-    n, T, d = X.shape[-3:]
-    if (W.shape[-2:], Z.shape[-2:], G.shape[-2:]) != ((d, d), (n, d), (n, T)):
-        raise ValueError(f"shapes do not fit: {W.shape=}, {X.shape=}, {Z.shape=}, {G.shape=}")
     a = logits(X, Z, W)                                              # (..., n, T)
     a = a - a.max(axis=-1, keepdims=True)
     log_s = a - np.log(np.exp(a).sum(axis=-1, keepdims=True))        # (..., n, T)
@@ -67,7 +65,7 @@ def descend(weights, X, Z, G, steps, eta=0.1):
     """Normalized gradient descent on [W], or on [K, Q]: W (len(steps), ..., d, d) at these steps.
 
     Each of the weights (..., d, d) moves by eta in Frobenius norm at each step; steps ascend.
-    Source: official code; both gradients derived here.  Errors as in descent_direction.
+    Source: official code; both gradients are derived here.
     """
     kept = []
     for t in range(steps[-1] + 1):
@@ -99,12 +97,10 @@ def constraints(X, Z, alpha):
 def hard_margin(A, b):        # as in max_margin.py; each file is copied alone
     """w (d,) = argmin |w| subject to A w >= b, and its multipliers a (m,): w = A^T a, a >= 0.
 
-    By Hildreth's dual coordinate ascent (our choice): row by row, change a_i until that constraint
-    holds with equality, or a_i is 0.  Raises ValueError if A (m, d) and b (m,) do not fit, a row of
-    A is zero, or the constraints are infeasible (then a grows for ever).
+    A (m, d) has no zero rows, b is (m,).  Hildreth's dual coordinate ascent (our choice): row by
+    row, change a_i until the constraint holds with equality or a_i is 0.  Raises ValueError if no
+    w satisfies the constraints; then a grows without end.
     """
-    if A.ndim != 2 or b.shape != A.shape[:1] or not A.any(axis=1).all():
-        raise ValueError(f"need A (m, d) without zero rows and b (m,), got {A.shape=}, {b.shape=}")
     w, a, squares = np.zeros(A.shape[1]), np.zeros(len(A)), (A * A).sum(axis=1)
     for _ in range(5000):
         largest = 0.0
@@ -123,10 +119,11 @@ def hard_margin(A, b):        # as in max_margin.py; each file is copied alone
 def nuclear_margin(A):
     """W_nuc (d, d) of A (m, d, d), and multipliers a (m,) >= 0 with |sum_j a_j A_j|_op <= 1.
 
-    a is a certificate: A_j . W >= 1 implies sum(a) <= (sum_j a_j A_j) . W <= |W|_nuc, so that
-    sum(a) <= |W_nuc|_nuc <= |W|_nuc.  For the W that is returned both ends agree to 1e-8.
-    Found by ADMM on: min |U|_nuc subject to U = W, z = M w, z >= 1, where w and the rows of M are
-    W and the A_j as vectors, and V, y are the scaled multipliers of both equations.
+    a is a certificate.  From A_j . W >= 1 follows sum(a) <= (sum_j a_j A_j) . W <= |W|_nuc, so
+    sum(a) <= |W_nuc|_nuc <= |W|_nuc.  For the W that we return both ends agree to 1e-8.
+
+    Found by ADMM on: min |U|_nuc subject to U = W, z = M w, z >= 1.  Here w and the rows of M are
+    W and the A_j as vectors, and V and y are the scaled multipliers of the two equations.
     Derived here.  Raises ValueError if the constraints are infeasible.
     """
     m, d, _ = A.shape
@@ -161,16 +158,20 @@ def svms(X, Z, W):
 
 
 def two_samples(phi):
-    """X (2, 2, 2), Z, G, W_F and W_nuc (2, 2) each: the least case that tells both SVMs apart.
+    """X (2, 2, 2), Z, G, W_F and W_nuc (2, 2): the smallest case whose two SVMs differ.  Derived.
 
-    Sample i has the tokens delta_i, score 1, and 0, score 0; z_i is the i-th unit vector.  The
-    delta_i are unit vectors, phi (radians, between 0 and pi) apart.  With u the direction of
-    delta_1 + delta_2 and c = cos(phi/2), W_F = [delta_1, delta_2] has norm sqrt(2), W_nuc =
-    u (1, 1) / c has norm sqrt(2)/c, certified by both a_j = sqrt(1/2)/c, and c is the cosine
-    between both.  Beyond 90 degrees: delta_1 - delta_2, (1, -1) and the sine.  Derived here.
+    Sample i has two tokens: delta_i with score 1, and 0 with score 0; z_i is the i-th unit vector.
+    delta_1 and delta_2 are unit vectors at the angle phi (radians, between 0 and pi).  Let u be
+    the direction of delta_1 + delta_2, and c = cos(phi/2).
 
-    Below 90 degrees (delta_1 - delta_2) (1, -1) separates, too; at this saddle K Q^T lingers if it
-    starts with little of K^T u + Q^T (1, 1) / sqrt(2).
+        W_F   = [delta_1, delta_2] has the norm sqrt(2)
+        W_nuc = u (1, 1) / c       has the norm sqrt(2)/c, certified by a_1 = a_2 = sqrt(1/2)/c
+
+    c is also the cosine between W_F and W_nuc.  Beyond 90 degrees delta_1 - delta_2, (1, -1) and
+    the sine take the places of delta_1 + delta_2, (1, 1) and the cosine.
+
+    Below 90 degrees (delta_1 - delta_2) (1, -1) separates the tokens, too.  It is a saddle, where
+    K Q^T stays long if K^T u + Q^T (1, 1) / sqrt(2) is small at the start.
     """
     sign = 1 if phi <= np.pi / 2 else -1
     delta = np.array([[1, 0], [np.cos(phi), np.sin(phi)]])
@@ -181,18 +182,18 @@ def two_samples(phi):
 
 
 def random_instances(rng, R, n=6, T=8, d=10):
-    """X (R, n, T, d), Z (R, n, d), G (R, n, T), all but Y uniform on spheres.  Official code."""
+    """X (R, n, T, d), Z (R, n, d), G (R, n, T): x, z and v uniform on spheres.  Official code."""
     normal = [rng.standard_normal(shape) for shape in ((R, n, T, d), (R, n, d), (R, 1, d))]
     X, Z, v = [x / np.linalg.norm(x, axis=-1, keepdims=True) for x in normal]
     return X, Z, rng.choice([-1, 1], (R, n, 1)) * (X @ v[..., None])[..., 0]
 
 
-def best_selected(d):
-    """Shares of 40 random instances where W, and K Q^T, select all best tokens at step 1000."""
+def best_selected(d, step):
+    """Shares of 40 random instances in which W, and K Q^T, select all best tokens at this step."""
     rng = np.random.default_rng(0)
     X, Z, G = random_instances(rng, 40, d=d)
     return [(logits(X, Z, W[0]).argmax(axis=-1) == G.argmax(axis=-1)).all(axis=-1).mean()
-            for W in descend_both(rng, 40, X, Z, G, [1000])]
+            for W in descend_both(rng, 40, X, Z, G, [step])]
 
 
 def cosine(A, B):
@@ -202,18 +203,18 @@ def cosine(A, B):
 
 
 def table(steps, trained, targets, average):
-    """Print average and least cosine of trained W, then K Q^T, to W_F and W_nuc, their targets."""
+    """Print average and least cosine of the trained W, then K Q^T, to their W_F and W_nuc."""
     print("    step   W to W_F          W to W_nuc        K Q^T to W_F      K Q^T to W_nuc")
     for row, t in enumerate(steps):
         cosines = [cosine(M[row], svm) for M, pair in zip(trained, targets) for svm in pair]
         print(f"    {t:4}" + "".join(f"   {average(c):.5f} ({c.min():.3f})" for c in cosines))
 
 
-def demo():
-    """Print both experiments: what is claimed or predicted, and what is measured."""
+def demo(steps=(200, 1000, 4000)):
+    """Print both experiments at these steps: what is claimed or predicted, and what is measured."""
     print("Normalized gradient descent, eta = 0.1, on W or on K and Q. Claim: W turns to W_F, the")
-    print("SVM of least Frobenius norm, and K Q^T to W_nuc, the one of least nuclear norm.")
-    steps, phi = [200, 1000, 4000], np.radians(60)
+    print("SVM of least Frobenius norm, and K Q^T to W_nuc, the SVM of least nuclear norm.")
+    phi = np.radians(60)
     X, Z, G, W_F, W_nuc = two_samples(phi)
     W, a = nuclear_margin(constraints(X, Z, [0, 0]))
     print("\n(a) Two samples, tokens delta_i and 0; the delta_i are unit vectors 60 degrees apart.")
@@ -224,14 +225,14 @@ def demo():
     trained = descend_both(np.random.default_rng(0), 20, X, Z, G, steps)
     table(steps, trained, 2 * [(W_F, W_nuc)], np.median)
     counts = (cosine(trained[1], W_nuc) > 0.998).sum(axis=1)
-    print("    K Q^T is above 0.998 in {}, {}, {} of the 20 starts; ".format(*counts)
-          + "the others leave a saddle slowly.")
+    print(f"    K Q^T is above 0.998 in {', '.join(map(str, counts))} of the 20 starts; "
+          "the others leave a saddle slowly.")
 
     rng = np.random.default_rng(0)
     X, Z, G = random_instances(rng, 20)
     trained = descend_both(rng, 20, X, Z, G, steps)
     targets = [svms(X, Z, M[-1]) for M in trained]
-    print("\n(b) Random instances, n = 6, T = 8, d = 10, and the SVMs of the tokens selected in")
+    print("\n(b) Random instances, n = 6, T = 8, d = 10, and the SVMs of the tokens selected at")
     print("    the end. Cosines, mean of 20 instances (the least).")
     table(steps, trained, targets, np.mean)
     ranks = np.linalg.matrix_rank(targets[1], rtol=1e-9).mean(axis=1)
@@ -245,18 +246,17 @@ STYLE = {"font.size": 14, "axes.spines.top": False, "axes.spines.right": False, 
 
 
 def figure(path):
-    """Draw both limits of the two samples, cosines and singular values, and shares against d."""
+    """Draw both limits of the two samples, cosines, singular values and shares of best tokens."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
     with rc_context(STYLE):
-        canvas = Figure(figsize=(12, 8))
-        canvas.savefig(path)            # a path that cannot be written is said before the work
+        canvas = Figure(figsize=(12, 9))
         (plane, angle), (spectrum, share) = canvas.subplots(2, 2)
-        colors = VERMILLION, BLUE       # of W, of K Q^T
-        steps = np.unique(np.geomspace(1, 4000, 50).astype(int)).tolist()
+        names, colors = ("$W$", "$K Q^T$"), (VERMILLION, BLUE)
+        limits, steps = ("$W_F$", "$W_{nuc}$"), np.unique(np.geomspace(1, 4000, 50).astype(int))
 
         X, Z, G, W_F, W_nuc = two_samples(np.radians(60))
-        for (x, y), name in zip([*W_F.T, W_nuc[:, 0]], ("$W_F$", "$W_F$", "$W_{nuc}$")):
+        for (x, y), name in zip([*W_F.T, W_nuc[:, 0]], ("$W_F$", "$W_F$", "$W_{nuc}$ (twice)")):
             plane.plot([0, 1.3 * x], [0, 1.3 * y], "--", color=GREY)
             plane.text(1.35 * x, 1.35 * y, name, color=GREY, va="center")
         trained = descend_both(np.random.default_rng(0), 20, X, Z, G, [4000])
@@ -264,10 +264,10 @@ def figure(path):
             x, y = (M / np.linalg.norm(M, axis=1, keepdims=True)).swapaxes(0, 1).reshape(2, 40)
             plane.quiver(0 * x, 0 * y, x, y, color=color, width=width, angles="xy",
                          scale_units="xy", scale=1, zorder=2)
-        plane.text(0.35, -0.2, "W", color=VERMILLION)
+        plane.text(0.35, -0.2, "$W$", color=VERMILLION)
         plane.text(0.95, 0.3, "$K Q^T$", color=BLUE)
         plane.text(0.65, -0.85, "$K Q^T$ of one slow start", color=BLUE)
-        plane.set(title="W keeps two directions, $K Q^T$ merges them", aspect="equal",
+        plane.set(title="$W$ keeps two directions, $K Q^T$ merges them", aspect="equal",
                   xlabel="first entry of a column", ylabel="second entry",
                   xlim=(-0.9, 2.5), ylim=(-1, 1.3))
 
@@ -275,33 +275,38 @@ def figure(path):
         X, Z, G = random_instances(rng, 20)
         for own, M in enumerate(descend_both(rng, 20, X, Z, G, steps)):
             found = svms(X, Z, M[-1])
-            for svm, line in (found[own], "-"), (found[1 - own], "-."):
-                angle.loglog(steps, (1 - cosine(M, svm)).mean(axis=1), line, color=colors[own])
-            for W, line, color in (found[own], "--", GREY), (M[-1], "os"[own], colors[own]):
+            for limit, line in (own, "-"), (1 - own, "-."):
+                angle.loglog(steps, (1 - cosine(M, found[limit])).mean(axis=1), line,
+                             color=colors[own], label=f"{names[own]} to {limits[limit]}")
+            for W, line, color, name in ((found[own], "--", GREY, None),
+                                         (M[-1], "os"[own], colors[own], names[own])):
                 sigma = np.linalg.svd(W, compute_uv=False)           # (20, 10)
-                spectrum.plot(range(1, 11), (sigma / sigma[:, :1]).mean(axis=0), line, color=color)
-        angle.text(1.3, 0.13, "dash-dotted: to\nthe other SVM", color=GREY)
-        angle.text(150, 0.003, "W to $W_F$", color=VERMILLION)
-        angle.text(600, 0.035, "$K Q^T$ to $W_{nuc}$", color=BLUE)
-        angle.set(title="Each tends to its own SVM", xlabel="step t", ylabel="1 - cos, mean")
-        spectrum.text(3.3, 0.64, "W, dashed: $W_F$", color=VERMILLION)
-        spectrum.text(0.7, 0.05, "$K Q^T$,\ndashed: $W_{nuc}$", color=BLUE)
-        spectrum.set(title="The nuclear norm makes the rank small", xlabel="singular value k",
-                     ylabel="k-th / first, mean", xticks=range(1, 11))
+                spectrum.plot(range(1, 11), (sigma / sigma[:, :1]).mean(axis=0), line,
+                              color=color, label=name)
+        angle.legend(fontsize=12)
+        angle.set(title="Each tends to its own SVM", xlabel="step", ylabel="1 - cosine")
+        spectrum.text(4.2, 0.5, "dashed: $W_F$", color=GREY)
+        spectrum.text(0.7, 0.05, "dashed: $W_{nuc}$", color=GREY)
+        spectrum.legend()
+        spectrum.set(title="The nuclear norm makes the rank small", xticks=range(1, 11),
+                     xlabel="k-th largest singular value", ylabel="ratio to the largest")
 
         dimensions = [3, 5, 10, 20, 50]
-        shares = np.array([best_selected(d) for d in dimensions])
-        for p, line, color, shift in zip(shares.T, ("o-.", "s-"), colors, (0, 0.05)):
+        shares = np.array([best_selected(d, 1000) for d in dimensions])
+        for p, line, color, shift, name in zip(shares.T, ("o-.", "s-"), colors, (0, 0.05), names):
             errors = np.sqrt(p * (1 - p) / 40)
-            share.errorbar(np.arange(5) + shift, p, errors, fmt=line, color=color)
-        share.text(1.5, 0.4, "W", color=VERMILLION)
-        share.text(0.4, 0.62, "K, Q", color=BLUE)
+            share.errorbar(np.arange(5) + shift, p, errors, fmt=line, color=color, label=name)
+        share.legend(loc="lower right")
         share.set(title="Large d helps to select the best tokens", xlabel="dimension d", ylim=0,
                   ylabel="share of instances", xticks=range(5), xticklabels=dimensions)
-        canvas.supxlabel("Top left: two samples at 60 degrees, 20 starts, step 4000. Others: 20 "
-                         "random instances, n = 6, T = 8, d = 10, SVMs of the\ntokens selected at "
-                         "the end (bottom right: 40, step 1000, bars of one standard error). "
-                         "Normalized descent, eta = 0.1.", fontsize=11)
+        canvas.supxlabel(
+            "Logits are $x^T W z$ (token x, query z). Orange: $W$ is trained; blue: $K$ and $Q$ "
+            "are, and $W = K Q^T$. SVM: the smallest matrix whose\nlogit of the selected token is "
+            "at least 1 above all others; $W_F$ has the least Frobenius norm, $W_{nuc}$ the least "
+            "sum of singular values.\nTop left: columns of 2 x 2 matrices, 20 starts. Top right "
+            "and below left: means of 20 random instances, d = 10. Below right: share of\n40 "
+            "instances with all best tokens selected (bars: one standard error). Normalized "
+            "descent, 4000 steps of size 0.1, below right 1000.", fontsize=11)
         canvas.savefig(path)
 
 
@@ -310,13 +315,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("picture", nargs="?",
                         help="also draw the picture into this file (.png, .pdf, .svg)")
-    path = parser.parse_args().picture
-    if path is not None:
-        try:
-            figure(path)
-        except (OSError, ValueError) as problem:
-            parser.error(f"argument picture: {path!r} cannot be written: {problem}")
+    picture = parser.parse_args().picture
     demo()
+    if picture:
+        try:
+            figure(picture)
+        except (OSError, ValueError) as problem:
+            parser.error(f"argument picture: {problem}")
 
 
 if __name__ == "__main__":

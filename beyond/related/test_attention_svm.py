@@ -1,13 +1,16 @@
-"""Tests of attention_svm.py: pytest test_attention_svm.py."""
+"""Tests of attention_svm.py: `python -m pytest beyond/related/test_attention_svm.py`."""
 
+import contextlib
+import io
 import re
+import shutil
 import subprocess
 import sys
 from decimal import Decimal, localcontext
-from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import attention_svm as svm
 
@@ -20,7 +23,7 @@ def random_problem(seed, n=3, T=4, d=5, scale=1.0):
 
 
 def loss(W, X, Z, G):
-    """L by its definition, with exp and log only, for complex W."""
+    """L by its definition; W may be complex."""
     s = np.exp(np.einsum("itd,de,ie->it", X, W, Z))
     f = (s * G).sum(axis=1) / s.sum(axis=1)
     return np.log(1 + np.exp(-f)).mean()
@@ -45,7 +48,7 @@ def difference(x, y):
 
 
 def some_constraints(seed):
-    """A of one random instance, for its best tokens."""
+    """A of a random instance and its best tokens."""
     X, Z, G = svm.random_instances(np.random.default_rng(seed), 1, n=4, T=4, d=5)
     return svm.constraints(X[0], Z[0], G[0].argmax(axis=1))
 
@@ -72,7 +75,7 @@ def step_of_K_and_Q(seed, wrong_K=lambda u: u, wrong_Q=lambda u: u):
 
 
 @pytest.mark.parametrize("pair", [direction_of_W, step_of_K_and_Q])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_gradients_are_those_of_the_complex_step(seed, pair):
     assert difference(*pair(seed)) < 1e-12
 
@@ -140,7 +143,7 @@ def test_random_instances_are_on_spheres_and_scored_by_one_head():
     assert abs(X.mean(axis=(0, 1, 2))).max() < 5 / np.sqrt(4 * 2400)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_frobenius_svm_satisfies_the_kkt_conditions(seed):
     A = some_constraints(seed)
     W, a = frobenius_margin(A)
@@ -149,7 +152,7 @@ def test_the_frobenius_svm_satisfies_the_kkt_conditions(seed):
     assert W == pytest.approx(np.tensordot(a, A, 1), abs=1e-11)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_nuclear_svm_is_certified(seed):
     A = some_constraints(seed)
     W, a = svm.nuclear_margin(A)
@@ -159,7 +162,7 @@ def test_the_nuclear_svm_is_certified(seed):
     assert np.linalg.norm(W, "nuc") < np.linalg.norm(frobenius_margin(A)[0], "nuc")
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_one_sample_of_two_tokens_has_one_svm_for_both_norms(seed):
     delta, z, other = np.random.default_rng(seed).standard_normal((3, 4))
     A = svm.constraints(np.stack([other, other + delta])[None], z[None], [1])
@@ -168,7 +171,7 @@ def test_one_sample_of_two_tokens_has_one_svm_for_both_norms(seed):
     assert svm.nuclear_margin(A)[0] == pytest.approx(expected, abs=1e-7)
 
 
-@pytest.mark.parametrize("degrees", [30, 60, 120])
+@pytest.mark.parametrize("degrees", [60, 120])
 def test_the_svms_of_the_two_samples_are_as_derived(degrees):
     X, Z, G, W_F, W_nuc = svm.two_samples(np.radians(degrees))
     c = max(np.cos(np.radians(degrees / 2)), np.sin(np.radians(degrees / 2)))
@@ -193,64 +196,82 @@ def test_without_its_first_singular_pair_a_product_stays_at_the_saddle():
     assert svm.cosine(early, W_nuc) < 0.4 and svm.cosine(late, W_nuc) > 0.9
 
 
-@pytest.mark.parametrize("call, match", [
-    (lambda w, X, Z, G: svm.descend([w[0][1:]], X, Z, G, [1]), r"W.shape=\(4, 5\)"),
-    (lambda w, X, Z, G: svm.descend(w, X, Z, G[:, 1:], [1]), r"G.shape=\(3, 3\)"),
-    (lambda w, X, Z, G: svm.constraints(X, Z, [0, 0]), "cannot reshape"),
-    (lambda w, X, Z, G: svm.hard_margin(Z, G[0]), r"b.shape=\(4,\)"),
-    (lambda *_: frobenius_margin(np.array([np.eye(2), -np.eye(2)])), "infeasible"),
-    (lambda *_: svm.nuclear_margin(np.array([np.eye(2), -np.eye(2)])), "infeasible")])
-def test_what_does_not_fit_or_is_infeasible_is_refused(call, match):
-    with pytest.raises(ValueError, match=match):
-        call(*random_problem(0))
+@pytest.mark.parametrize("solver", [frobenius_margin, svm.nuclear_margin])
+def test_infeasible_constraints_are_refused(solver):
+    with pytest.raises(ValueError, match="infeasible"):
+        solver(np.array([np.eye(2), -np.eye(2)]))
+
+
+def test_the_file_works_alone(tmp_path):
+    shutil.copy(svm.__file__, tmp_path)
+    done = subprocess.run([sys.executable, "-I", "attention_svm.py", "--help"], cwd=tmp_path,
+                          capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "") and "picture" in done.stdout
 
 
 @pytest.fixture(scope="module")
-def printed(tmp_path_factory):
-    """What the file prints, run alone in an empty folder, and its two tables (2, 3, 8)."""
-    folder = tmp_path_factory.mktemp("alone")
-    (folder / "alone.py").write_text(Path(svm.__file__).read_text())
-    done = subprocess.run([sys.executable, "-I", "alone.py"], cwd=folder, capture_output=True,
-                          text=True, env={"OPENBLAS_NUM_THREADS": "1"})
-    assert (done.returncode, done.stderr) == (0, "")
-    rows = re.findall(r"^ +\d+" + 4 * r" +([\d.]+) \(([\d.]+)\)" + "$", done.stdout, re.M)
-    return done.stdout, np.array(rows, float).reshape(2, 3, 8)
+def printed():
+    """What the headline prints for steps 200 and 1000, and its two tables (2, 2, 8)."""
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        svm.demo(steps=(200, 1000))
+    rows = re.findall(r"^ +\d+" + 4 * r" +([\d.]+) \(([\d.]+)\)" + "$", out.getvalue(), re.M)
+    return out.getvalue(), np.array(rows, float).reshape(2, 2, 8)
 
 
 def test_the_headline_of_the_two_samples_is_as_predicted(printed):
     text, (table, _) = printed                        # average and least of each column
     assert "predicted 1.632993, solver 1.632993, proven to be at least 1.632993" in text
-    assert table[1:, 0].min() > 0.9999 and table[1, 1] > 0.999
-    assert table[1, 6] > 0.998 and table[2, 6] > 0.9998
-    assert table[[1, 2], [2, 4]] == pytest.approx(np.cos(np.pi / 6), abs=0.005)
-    counts = [int(n) for n in re.search(r"in (\d+), (\d+), (\d+) of the 20", text).groups()]
+    assert table[1, 0] > 0.9999 and table[1, 1] > 0.999 and table[1, 6] > 0.998
+    assert table[1, [2, 4]] == pytest.approx(np.cos(np.pi / 6), abs=0.005)
+    counts = [int(n) for n in re.search(r"in (\d+), (\d+) of the 20", text).groups()]
     # of 1000 starts, 12.6 % are below 0.998 at step 1000; 4 standard errors of 20 are 0.30
-    assert counts[1] / 20 == pytest.approx(0.874, abs=0.30) and counts == sorted(counts)
+    assert counts[1] / 20 == pytest.approx(0.874, abs=0.30) and counts[0] <= counts[1]
 
 
 def test_the_headline_of_random_instances_is_typical(printed):
     text, (_, table) = printed
     # means and standard deviations over 16 draws of 20 instances; the tolerance is 5 of them
     for column, step, expected, deviation in [
-            (0, 0, 0.876, 0.0155), (0, 1, 0.9865, 0.0073), (0, 2, 0.9994, 0.0006),
-            (2, 1, 0.855, 0.0136), (4, 1, 0.845, 0.0091),
-            (6, 0, 0.934, 0.0124), (6, 1, 0.977, 0.0053), (6, 2, 0.987, 0.0034)]:
+            (0, 0, 0.876, 0.0155), (0, 1, 0.9865, 0.0073), (2, 1, 0.855, 0.0136),
+            (4, 1, 0.845, 0.0091), (6, 0, 0.934, 0.0124), (6, 1, 0.977, 0.0053)]:
         assert table[step, column] == pytest.approx(expected, abs=5 * deviation)
-    assert table[2, 1] > 0.94 and table[2, 7] > 0.85          # least of 320 instances: .958, .889
+    assert table[1, 1] > 0.87                         # least of 180 instances: .925
     ranks = re.search(r"W_F ([\d.]+), W_nuc ([\d.]+)\.\n", text).groups()
     assert float(ranks[0]) == 6 and float(ranks[1]) == pytest.approx(3.13, abs=0.5)
 
 
 def test_large_dimensions_select_the_best_tokens():
-    small, large = np.array([svm.best_selected(d) for d in (3, 20)])
+    small, large = np.array([svm.best_selected(d, 200) for d in (3, 20)])
     assert 0 < small.min() and small.max() < 0.65 and large.min() > 0.55
     assert (large - small).min() > 0.1
 
 
-def test_a_picture_that_cannot_be_written_is_one_message_before_the_work(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["attention_svm.py", "/missing/a.png"])
-    monkeypatch.setattr(svm, "descend", lambda *arguments: pytest.fail("worked first"))
-    with pytest.raises(SystemExit, match="2"):
+def test_the_picture_compares_each_matrix_with_its_own_svm(monkeypatch):
+    drawn, limits = [], np.random.default_rng(0).standard_normal((2, 20, 10, 10))
+    monkeypatch.setattr(Figure, "savefig", lambda canvas, path: drawn.append(canvas))
+    monkeypatch.setattr(svm, "svms", lambda X, Z, W: limits)
+    monkeypatch.setattr(svm, "descend_both", lambda rng, R, X, Z, G, steps:
+                        [np.array([W[:, :X.shape[-1], :X.shape[-1]]] * len(steps)) for W in limits])
+    monkeypatch.setattr(svm, "best_selected", lambda d, step: [d / 100, d / 50])
+    svm.figure("picture.png")
+    plane, angle, spectrum, share = drawn[-1].axes
+    for line in angle.lines:
+        own = line.get_label() in ("$W$ to $W_F$", "$K Q^T$ to $W_{nuc}$")
+        assert (abs(line.get_ydata()) < 1e-9).all() == own == (line.get_linestyle() == "-")
+    for dashed, points, W in zip(spectrum.lines[::2], spectrum.lines[1::2], limits):
+        sigma = np.linalg.svd(W, compute_uv=False)
+        assert points.get_ydata() == pytest.approx((sigma.T / sigma[:, 0]).mean(axis=1))
+        assert dashed.get_ydata() == pytest.approx(points.get_ydata())
+    for bars, last in zip(share.containers, (0.5, 1)):
+        assert bars.lines[0].get_ydata()[-1] == last
+
+
+def test_a_picture_that_cannot_be_written_is_one_message(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "missing" / "a.png"
+    monkeypatch.setattr(sys, "argv", ["attention_svm.py", str(path)])
+    monkeypatch.setattr(svm, "demo", lambda: None)
+    monkeypatch.setattr(svm, "figure", lambda path: open(path, "w"))
+    with pytest.raises(SystemExit, match="^2$"):
         svm.main()
-    out, err = capsys.readouterr()
-    assert out == "" and err.count("error:") == 1 and "'/missing/a.png' cannot be written" in err
+    error = capsys.readouterr().err
+    assert error.count("error: argument picture:") == 1 and repr(str(path)) in error

@@ -1,4 +1,4 @@
-"""Tests of next_token.py: `pytest beyond/test_next_token.py`."""
+"""Tests of next_token.py: `python -m pytest beyond/related/test_next_token.py`."""
 
 import shutil
 import subprocess
@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from numpy.random import default_rng
 
 import next_token as nt
@@ -28,7 +29,7 @@ def parts(E, x, y):
     return (*nt.directional_part(E, x, y), nt.finite_part(E, x, y))
 
 
-@pytest.mark.parametrize("name", ["hand", 0, 1, 2])
+@pytest.mark.parametrize("name", ["hand", 0, 1])
 def test_w_svm_satisfies_kkt_with_equalities(name):
     E, x, y = instance(name)
     W_svm, basis = nt.directional_part(E, x, y)
@@ -101,22 +102,18 @@ def relative_error(dW, W, E, x, y):
 
 
 @pytest.mark.parametrize("where", ["zero", "random", "trained"])
-def test_gradient_is_the_complex_step(where):
+def test_the_gradient_is_the_complex_step_and_wrong_ones_are_rejected(where):
     W, E, x, y = random_samples(0)
     W = {"zero": 0 * W, "random": W, "trained": nt.train(W, E, x, y, [20], eta=0.1)[0]}[where]
-    assert relative_error(nt.loss_and_grad(W, E, x, y)[1], W, E, x, y) < 1e-12
+    gradient = nt.loss_and_grad(W, E, x, y)[1]
+    assert relative_error(gradient, W, E, x, y) < 1e-12
+    for wrong in 0 * gradient, gradient.T, 1.01 * gradient:
+        assert relative_error(wrong, W, E, x, y) > 1e-3
 
 
-@pytest.mark.parametrize("spoil", [lambda g: 0 * g, lambda g: g.T, lambda g: 1.01 * g])
-def test_a_wrong_gradient_is_rejected(spoil):
+def test_the_loss_is_convex_on_a_random_segment():
     W, E, x, y = random_samples(0)
-    assert relative_error(spoil(nt.loss_and_grad(W, E, x, y)[1]), W, E, x, y) > 1e-3
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_loss_is_convex_on_random_segments(seed):
-    W, E, x, y = random_samples(seed)
-    ends = 3 * default_rng(seed + 100).standard_normal((2, *W.shape))
+    ends = 3 * default_rng(100).standard_normal((2, *W.shape))
     u = np.linspace(0, 1, 21)
     losses = np.array([nt.loss_and_grad((1 - v) * ends[0] + v * ends[1], E, x, y)[0] for v in u])
     assert (np.diff(losses, 2) > -1e-12).all() and (np.diff(losses, 2) > 1e-4).any()
@@ -127,10 +124,10 @@ def test_both_parts_of_the_hand_made_instance_are_those_derived():
     half, query = np.log(3) / 2, np.eye(5)[0]
     assert np.allclose(W_svm, np.outer([-1, 1, 1, 0, -1], query), rtol=0, atol=1e-9)
     assert np.allclose(W_fin, np.outer([0, half, -half, 0, 0], query), rtol=0, atol=1e-9)
-    assert np.isclose(np.exp(W_fin[1, 0] - W_fin[2, 0]), 3, rtol=0, atol=1e-9) and len(basis) == 1
+    assert len(basis) == 1
 
 
-@pytest.mark.parametrize("name, scale", [("hand", 1), (0, 1), (1, 1), (2, 4)])
+@pytest.mark.parametrize("name, scale", [("hand", 1), (0, 1), (2, 4)])
 def test_w_fin_is_stationary_in_s_fin(name, scale):
     E, x, y = instance(name)
     _, basis, W_fin = parts(scale * E, x, y)
@@ -145,19 +142,6 @@ def test_w_fin_is_stationary_in_s_fin(name, scale):
         assert abs(loss_in_scc(W_fin + 1e-30j * V).imag / 1e-30) < 1e-10
 
 
-def test_headline_after_1000_and_10000_steps():
-    E, x, y = nt.hand_made()
-    W_svm, basis, W_fin = parts(E, x, y)
-    Ws = nt.train(np.zeros((5, 5)), E, x, y, [1000, 10000])
-    (cos, off, distance), later = [nt.compare(W, W_svm, W_fin, basis) for W in Ws]
-    assert 0.995 < cos < later[0] < 0.999 and 0.999 < off < later[1]
-    assert distance < 1e-3 and 9 < distance / later[2] < 11           # it closes as 1/t
-    assert abs(np.exp(Ws[0, 1, 0] - Ws[0, 2, 0]) - 3) < 0.005
-    s = nt.attention(Ws[0], E, x)
-    assert np.allclose(s[0], [0.7486, 0.2497, 0.0017, 0], rtol=0, atol=1e-4)
-    assert np.allclose(s[4], [0, 0, 1, 0], rtol=0, atol=5e-3)         # token 1 in [3, 4, 1, 0]
-
-
 def test_without_the_cycle_one_token_is_retrieved():
     E, x, y = nt.hand_made()
     x, y = np.delete(x, 3, axis=0), np.delete(y, 3)                   # [2, 1, 3, 0] -> 2 is row 3
@@ -165,7 +149,7 @@ def test_without_the_cycle_one_token_is_retrieved():
     assert basis.shape == (0, 25) and not W_fin.any()
     assert np.allclose(W_svm[:, 0], [-1.2, 1.8, 0.8, -0.2, -1.2], rtol=0, atol=1e-9)
     W = nt.train(np.zeros((5, 5)), E, x, y, [1000])[0]
-    assert nt.attention(W, E, x)[0, 0] > 0.99
+    assert nt.attention(W, E[x])[0, 0] > 0.99
 
 
 def test_train_takes_gradient_steps_and_returns_those_asked_for():
@@ -188,49 +172,55 @@ def test_random_instances_are_in_the_official_setting():
     assert any((y == x[:, -1]).any() for _, _, x, y in drawn)         # the label may be the query
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_normalized_descent_on_a_random_instance(seed):
-    W, E, x, y = nt.random_instance(default_rng(seed))
+def test_normalized_descent_ends_half_a_step_from_the_finite_part():
+    W, E, x, y = nt.random_instance(default_rng(0))
     W_svm, basis, W_fin = parts(E, x, y)
-    found = [nt.compare(nt.train(W, E, x, y, [4000], eta, True)[0], W_svm, W_fin, basis)
-             for eta in (0.01, 0.02)]
+    found = [nt.compare(nt.train(W, E, x, y, [2000], eta, True)[0], W_svm, W_fin, basis)
+             for eta in (0.02, 0.04)]
     assert found[0][0] > 0.97 and found[0][1] > 0.97
-    assert 0.004 < found[0][2] < 0.006 and 1.8 < found[1][2] / found[0][2] < 2.2     # half a step
+    assert 0.008 < found[0][2] < 0.012 and 1.8 < found[1][2] / found[0][2] < 2.2
 
 
-@pytest.mark.parametrize("call", [
-    lambda W, E, x, y: nt.train(W, E, 0 * x, 0 * y[:1], [1]),
-    lambda W, E, x, y: nt.loss_and_grad(W, E, x, y + 9),
-    lambda W, E, x, y: nt.directional_part(E, x, y[:1]),
-    lambda W, E, x, y: nt.priority_graph(x - 9, y, 4),
-    lambda W, E, x, y: nt.priority_graph(x, y, 3)])
-def test_what_does_not_fit_raises_value_error(call):
-    with pytest.raises(ValueError, match="need"):
-        call(*random_samples(0))
-
-
-def test_the_file_runs_alone_and_prints_the_headline(tmp_path, monkeypatch):
+def test_the_file_works_alone_and_prints_the_headline(tmp_path):
     shutil.copy(nt.__file__, tmp_path)
-    monkeypatch.delenv("MPLBACKEND", raising=False)
     ran = subprocess.run([sys.executable, "-I", "next_token.py"], cwd=tmp_path, text=True,
                          capture_output=True)
     assert (ran.returncode, ran.stderr) == (0, "")
     rows = [line.split() for line in ran.stdout.splitlines()]
-    assert "1000 0.9971 0.99954 5.3e-04 2.9978 0.749 0.250 0.002 0.000".split() in rows
-    assert "W_fin, finite 0.0000 0.5493 -0.5493 0.0000 0.0000".split() in rows
+    assert "W_fin, finite part 0.0000 0.5493 -0.5493 0.0000 0.0000".split() in rows
+    (cos, off, distance, ratio, *attention), later = [
+        [float(value) for value in row[1:]] for row in rows if row[:1] in (["1000"], ["10000"])]
+    assert 0.995 < cos < later[0] < 0.999 and 0.999 < off < later[1]
+    assert distance < 1e-3 and 9 < distance / later[2] < 11           # it falls as 1/t
+    assert ratio == pytest.approx(3, abs=0.005)
+    assert attention == pytest.approx([0.7486, 0.2497, 0.0017, 0], abs=6e-4)
+    least = [float(row[-3]) for row in rows[-3:]]                     # of 10 random instances
+    assert min(least[:2]) > 0.97 and 0.004 < least[2] < 0.006
 
 
-def test_a_picture_that_cannot_be_written_is_one_message_before_the_work(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["next_token.py", "missing/folder.png"])
-    monkeypatch.setattr(nt, "train", None)
-    with pytest.raises(SystemExit) as ended:
+def test_the_picture_has_points_on_the_predicted_dashes(monkeypatch):
+    drawn, (W_svm, _, W_fin) = [], parts(*nt.hand_made())
+    monkeypatch.setattr(Figure, "savefig", lambda canvas, path: drawn.append(canvas))
+    monkeypatch.setattr(nt, "train", lambda W, E, x, y, steps:
+                        np.array([np.log(t) * W_svm + W_fin for t in steps]))
+    nt.figure("picture.png")
+    graph, logits, choice, convergence = drawn[-1].axes
+    assert len(graph.texts) == 10 + 5 + 3                             # arrows, tokens, words
+    for points, dashes in zip(logits.lines, logits.collections):
+        assert points.get_ydata() == pytest.approx([s[0, 1] for s in dashes.get_segments()])
+    for limit, curve in zip(choice.lines[::2], choice.lines[1::2]):
+        assert limit.get_ydata()[0] == pytest.approx(curve.get_ydata()[-1], abs=1e-4)
+    ends = [line.get_ydata()[-1] for line in convergence.lines[:3]]
+    cos = (1 + (W_fin ** 2).sum() / (np.log(1e5) * W_svm ** 2).sum() / np.log(1e5)) ** -0.5
+    assert ends == pytest.approx([1 - cos, 0, 0], abs=1e-9)
+
+
+def test_a_picture_that_cannot_be_written_is_one_message(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "missing" / "a.png"
+    monkeypatch.setattr(sys, "argv", ["next_token.py", str(path)])
+    monkeypatch.setattr(nt, "demo", lambda: None)
+    monkeypatch.setattr(nt, "figure", lambda path: open(path, "w"))
+    with pytest.raises(SystemExit, match="^2$"):
         nt.main()
-    printed, message = capsys.readouterr()
-    assert (ended.value.code, printed) == (2, "")
-    assert "picture: 'missing/folder.png' cannot be written" in message.splitlines()[-1]
-
-
-def test_the_picture_is_drawn(tmp_path, monkeypatch):
-    monkeypatch.setattr(nt, "train", lambda W, E, x, y, steps: np.ones((len(steps), 5, 5)))
-    nt.figure(tmp_path / "picture.png")
-    assert 50_000 < (tmp_path / "picture.png").stat().st_size < 300_000
+    error = capsys.readouterr().err
+    assert error.count("error: argument picture:") == 1 and repr(str(path)) in error

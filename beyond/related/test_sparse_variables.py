@@ -1,9 +1,9 @@
-"""Tests of sparse_variables.py: `pytest test_sparse_variables.py`."""
+"""Tests of sparse_variables.py: `python -m pytest beyond/related/test_sparse_variables.py`."""
 
-import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -37,25 +37,25 @@ def difference(grad, check):
 
 
 def test_labels_are_the_and_of_the_first_bits_and_balanced():
-    X, y = sv.sample_and(np.random.default_rng(0), 100, 400, 6)
+    X, y = sv.sample_and(np.random.default_rng(0), 50, 400, 6)
     assert np.array_equal(y == 1, (X[..., 0] == 1) & (X[..., 1] == 1) & (X[..., 2] == 1))
     assert abs(y.mean() - 0.5) < 4 * 0.5 / y.size ** 0.5
-    assert X.shape == (100, 400, 6) and X.dtype == y.dtype == np.float32
+    assert X.shape == (50, 400, 6) and X.dtype == y.dtype == np.float32
     assert np.abs(X.mean(axis=(0, 1)) - 0.5 ** (1 / 3)).max() < 5 * 0.41 / y.size ** 0.5
 
 
-def test_the_correlation_with_the_label_and_the_heuristic_slope_agree_with_a_simulation():
-    X, y = (z.astype(float) for z in sv.sample_and(np.random.default_rng(0), 1, 100_000, 6))
+def test_correlations_with_the_label_and_the_heuristic_slope_are_as_derived():
+    X, y = (z.astype(float) for z in sv.sample_and(np.random.default_rng(0), 1, 50_000, 6))
     corr = np.corrcoef(np.column_stack([X[0], y[0]]).T)[-1, :-1]
     expected = np.array([0.5098, 0.5098, 0.5098, 0, 0, 0])
-    assert np.abs(corr - expected).max() < 5 / 100_000 ** 0.5
+    assert np.abs(corr - expected).max() < 5 / 50_000 ** 0.5
     # m corr^2 = 2 ln T: the change of m between T and 2 T
     assert 2 * np.log(2) / np.mean(corr[:3]) ** 2 == pytest.approx(sv.HEURISTIC_SLOPE, rel=0.02)
     assert sv.HEURISTIC_SLOPE == pytest.approx(5.33, abs=0.01)
 
 
 @pytest.mark.parametrize("head", [True, False])
-def test_output_and_loss_are_those_of_their_definitions(head):
+def test_output_and_loss_agree_with_their_definitions(head):
     (u, b, c), X, y = random_problem()
     f, _ = sv.forward([u, b, c], X, head)
     L, _ = sv.loss_and_grads([u, b, c], X, y, head)
@@ -69,7 +69,7 @@ def test_output_and_loss_are_those_of_their_definitions(head):
 
 @pytest.mark.parametrize("head, which", [(True, 0), (True, 1), (True, 2), (False, 0), (False, 1)])
 @pytest.mark.parametrize("point", ["start", "random", "trained"])
-def test_each_gradient_is_that_of_a_complex_step(head, which, point):
+def test_each_gradient_equals_the_complex_step_and_wrong_ones_do_not(head, which, point):
     params, X, y = random_problem()
     if point != "random":
         params = sv.train(X, y, head, steps=0 if point == "start" else 30)
@@ -86,9 +86,7 @@ def test_the_baseline_keeps_its_factor():
     assert (sv.train(X, y, head=False, steps=50)[2] == 1).all()
 
 
-# the lemma: softmax is 1-Lipschitz from the largest entry to the sum of entries
-
-@pytest.mark.parametrize("T", [2, 5, 100])
+@pytest.mark.parametrize("T", [2, 100])
 def test_softmax_moves_by_at_most_the_largest_change_of_a_logit(T):
     rng = np.random.default_rng(0)
     u = 3 * rng.normal(size=(1000, T))
@@ -98,14 +96,14 @@ def test_softmax_moves_by_at_most_the_largest_change_of_a_logit(T):
         assert moved.max() <= size * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("T", [2, 5, 100])
-def test_two_equal_logits_reach_the_constant_1(T):
+@pytest.mark.parametrize("T", [2, 100])
+def test_two_equal_logits_reach_this_bound(T):
     u, d = np.full(T, -60.0), np.zeros(T)
     u[:2], d[:2] = 1000, (1, -1)
     assert np.abs(np.imag(sv.softmax(u + 1j * H * d)) / H).sum() == pytest.approx(1, rel=1e-12)
 
 
-def test_two_steps_of_adam_are_those_computed_by_hand():
+def test_two_steps_of_adam_are_as_computed_by_hand():
     X, y = np.zeros((1, 1, 1)), np.ones((1, 1))             # only b is trained: f = b
     g1, g2 = -0.5, 1 / (1 + np.exp(-0.1)) - 1
     m2 = (0.09 * g1 + 0.1 * g2) / 0.19
@@ -121,15 +119,14 @@ def test_training_fits_its_sample_and_stays_in_float32():
     assert sv.loss_and_grads(params, X, y)[0].max() < 0.2
 
 
-@pytest.mark.parametrize("T, m", [(50, 24), (100, 28), (200, 36)])
-def test_in_successful_trials_the_largest_weights_are_those_of_S(T, m):
-    (u, _, _), right = sv.run_trials(T, m, 0)
+def test_in_successful_trials_the_largest_weights_are_on_S():
+    (u, _, _), right = sv.run_trials(50, 24, 0)
     top = np.sort(np.argsort(u[right == 1], axis=1)[:, -3:], axis=1)
     assert 10 < len(top) < sv.TRIALS and (top == [0, 1, 2]).all()
 
 
 @pytest.mark.parametrize("b, share", [(-2.75, 1), (-3.1, 0.5)])
-def test_a_sample_is_taken_for_a_1_if_f_is_positive(monkeypatch, b, share):
+def test_a_sample_is_labelled_1_if_f_is_positive(monkeypatch, b, share):
     # with equal weights on S, f = b + the number of ones on S
     params = [np.tile([0, 0, 0, -99.0], (5, 1)), np.full((5, 1), b), np.full((5, 1), 3.0)]
     monkeypatch.setattr(sv, "train", lambda X, y, head: params)
@@ -138,7 +135,7 @@ def test_a_sample_is_taken_for_a_1_if_f_is_positive(monkeypatch, b, share):
 
 
 def test_runs_repeat_and_seeds_differ():
-    right = [sv.run_trials(50, 24, seed, trials=20)[1] for seed in (0, 0, 1)]
+    right = [sv.run_trials(50, 24, seed, trials=10)[1] for seed in (0, 0, 1)]
     assert np.array_equal(right[0], right[1]) and not np.array_equal(right[0], right[2])
 
 
@@ -163,16 +160,16 @@ def test_crossing_is_the_first_and_interpolates(level, expected):
 
 def test_growth_recovers_a_line_and_its_errors_are_the_scatter_of_new_trials(monkeypatch):
     monkeypatch.setattr(sv, "TRIALS", 100)
-    lengths, rng = (50, 100, 200), np.random.default_rng(1)
+    lengths, rng = (50, 200), np.random.default_rng(1)
     rates = np.array([logistic(4 * np.log2(T)) for T in lengths])
     points, errors, line, error, _ = sv.growth(sv.half_point, lengths, rates)
     assert points == pytest.approx(4 * np.log2(lengths), rel=1e-9)
     assert line == pytest.approx([4, 0], abs=1e-9)
     new = np.array([[sv.half_point(sv.SIZES, rng.binomial(100, row) / 100) for row in rates]
-                    for _ in range(300)])
-    # relative errors of the two standard deviations: 1 / sqrt(2 * 200), 1 / sqrt(2 * 300)
-    assert errors == pytest.approx(new.std(axis=0), rel=4 * 0.065)
-    assert error == pytest.approx(((new[:, 2] - new[:, 0]) / 2).std(), rel=4 * 0.065)
+                    for _ in range(200)])
+    # each standard deviation has a relative error of 1 / sqrt(2 * 200)
+    assert errors == pytest.approx(new.std(axis=0), rel=4 * 0.07)
+    assert error == pytest.approx(((new[:, 1] - new[:, 0]) / 2).std(), rel=4 * 0.07)
 
 
 def test_R2_is_the_share_of_the_variance_on_the_line():
@@ -180,36 +177,28 @@ def test_R2_is_the_share_of_the_variance_on_the_line():
     assert sv.growth(sv.half_point, (50, 100, 200), rates)[4] == pytest.approx(1 - 13.5 / 74)
 
 
-@pytest.mark.parametrize("call, words", [
-    (lambda: sv.sample_and(np.random.default_rng(0), 1, 0, 9), "m=0"),
-    (lambda: sv.sample_and(np.random.default_rng(0), 1, 1, 3), "T=3"),
-    (lambda: sv.forward(random_problem()[0], np.zeros((2, 5, 3))), r"\(2, 5, 3\)"),
-    (lambda: sv.train(np.zeros((2, 5, 4)), np.zeros((2, 1))), r"\(2, 1\)"),
-    (lambda: sv.half_point(sv.SIZES, np.ones(len(sv.SIZES))), "between 0 and 1"),
-    (lambda: sv.crossing(sv.SIZES, np.full(len(sv.SIZES), 0.5)), "level=0.8"),
-    (lambda: sv.crossing(sv.SIZES, np.full(len(sv.SIZES), 0.9)), "rise"),
-])
-def test_what_does_not_fit_is_refused_with_its_values(call, words):
+@pytest.mark.parametrize("point, rates, words", [
+    (sv.half_point, 1.0, "between 0 and 1"), (sv.crossing, 0.5, "level=0.8"),
+    (sv.crossing, 0.9, "rise")])
+def test_rates_that_do_not_rise_are_refused(point, rates, words):
     with pytest.raises(ValueError, match=words):
-        call()
+        point(sv.SIZES, np.full(len(sv.SIZES), rates))
 
 
-# the headline, as printed by the file alone in an empty folder
+# what the file prints, alone in an empty folder
 
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("alone")
-    with open(sv.__file__) as file:
-        (folder / "sparse_variables.py").write_text(file.read())
-    environment = {k: v for k, v in os.environ.items() if k != "MPLBACKEND"}
-    run = subprocess.run([sys.executable, "-I", "sparse_variables.py"], cwd=folder, env=environment,
-                         capture_output=True, text=True)
-    assert run.returncode == 0 and run.stderr == ""
-    return run.stdout
+    folder = tmp_path_factory.mktemp("an empty folder")
+    (folder / "alone.py").write_text(Path(sv.__file__).read_text())
+    done = subprocess.run([sys.executable, "-I", "alone.py"], cwd=folder, capture_output=True,
+                          text=True, env={})
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
 
 
 def numbers(text, start):
-    """The numbers in the printed line that starts so, after the start."""
+    """The numbers after `start` in the printed line that begins with it."""
     line, = [line for line in text.splitlines() if line.startswith(start)]
     return [float(x) for x in re.findall(r"\d+\.\d+|\d+", line.replace(start, ""))]
 
@@ -239,17 +228,17 @@ def test_the_picture_is_drawn(monkeypatch, tmp_path):
     monkeypatch.setattr(sv, "run_trials", lambda T, m, seed, head, trials:
                         (None, np.full(trials, min(1, 0.8 + m / 8000))))
     monkeypatch.setattr(sv, "SIZES", np.arange(12, 84, 4))
+    monkeypatch.setattr(sv, "train", lambda X, y, steps: [np.linspace(0, steps / 100, 100)[None]])
     sv.figure(tmp_path / "picture.png")
-    picture = (tmp_path / "picture.png").read_bytes()
-    assert picture[:4] == b"\x89PNG" and len(picture) > 50_000     # not the empty one
+    assert (tmp_path / "picture.png").stat().st_size > 50_000          # not an empty one
 
 
-def test_a_picture_that_cannot_be_written_is_said_at_once(monkeypatch, capsys, tmp_path):
-    path = str(tmp_path / "no" / "picture.png")
-    monkeypatch.setattr(sys, "argv", ["sparse_variables.py", path])
-    monkeypatch.setattr(sv, "success_rates", None)          # no work before the message
-    with pytest.raises(SystemExit) as stop:
+def test_a_picture_that_cannot_be_written_is_one_message(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "missing" / "a.png"
+    monkeypatch.setattr(sys, "argv", ["sparse_variables.py", str(path)])
+    monkeypatch.setattr(sv, "demo", lambda: None)
+    monkeypatch.setattr(sv, "figure", lambda path: open(path, "w"))
+    with pytest.raises(SystemExit, match="^2$"):
         sv.main()
-    out, err = capsys.readouterr()
-    assert stop.value.code == 2 and out == ""
-    assert err.count("error:") == 1 and err.splitlines()[-1].count(path) >= 1
+    error = capsys.readouterr().err
+    assert error.count("error: argument picture:") == 1 and repr(str(path)) in error

@@ -1,0 +1,201 @@
+"""Tests of single_location.py: `python -m pytest beyond/related/test_single_location.py`."""
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import single_location as sl
+
+
+def differences(function, x):
+    """The slopes of function(x) in each entry of x by itself, by central differences."""
+    steps = 1e-5 * np.eye(len(x))
+    return np.array([(function(x + step) - function(x - step)) / 2e-5 for step in steps])
+
+
+def agree(slopes, expected):
+    return np.abs(slopes - expected).max() <= 1e-7 * np.abs(expected).max()
+
+
+def standard_errors(values, expected):
+    """The distance of the mean of values (n,) from what is expected, in standard errors."""
+    return abs(values.mean() - expected) / values.std() * math.sqrt(len(values))
+
+
+def risk_by_quadrature(kappa, nu, theta, eta, rho, d, L, lam):
+    """R by its definition: x.k, x.v, x.v* are Gaussian, and the tokens are independent."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
+    weights = weights / weights.sum()
+    G = np.stack(np.meshgrid(nodes, [-1, 1], [-1, 1])).reshape(3, -1)   # f - y is linear in two:
+    weights = np.repeat(np.tile(weights, 2), 2) / 4                     # for them +-1 is exact
+    G = np.linalg.cholesky([[1, rho, eta], [rho, 1, nu], [eta, nu, 1]]) @ G
+    means = math.sqrt(d / 2) * np.array([[kappa], [theta], [0]])
+    x_k, x_v, y = means + math.sqrt(0.5) * G                            # the token that decides
+    f_0, f_1 = sl.erf(lam * x_k) * x_v, sl.erf(lam * G[0]) * G[1]
+    others = (L - 1) * f_1 ** 2 @ weights + (L - 1) * (L - 2) * (f_1 @ weights) ** 2
+    return (f_0 - y) ** 2 @ weights + 2 * (L - 1) * (f_0 @ weights) * (f_1 @ weights) + others
+
+
+def random_point(seed):
+    """Five overlaps of random k, v, and d, L, lam."""
+    rng = np.random.default_rng(seed)
+    d, L = int(rng.integers(3, 40)), int(rng.integers(1, 8))
+    return sl.overlaps(*sl.start(rng, d, on_M=False)), (d, L, rng.uniform(0.1, 0.8))
+
+
+@pytest.fixture(scope="module")
+def batch():
+    """Samples of the task with noise 0.3, d = 12, L = 4."""
+    return sl.sample_task(np.random.default_rng(0), 100_000, 12, 4, eps=0.3)
+
+
+def test_norms_and_positions_do_not_tell_which_token_decides(batch):
+    X, _, J = batch
+    for position in J, (J + 1) % 4:
+        assert standard_errors((X[np.arange(len(X)), position] ** 2).sum(axis=1), 12) < 4
+    assert np.abs(4 * np.bincount(J) / len(X) - 1).max() < 4 * math.sqrt(3 / len(X))
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_exact_risk_is_that_of_samples(batch, seed):
+    X, y, _ = batch
+    k, v = sl.start(np.random.default_rng(seed), 12, on_M=False)
+    squares = (sl.forward(k, v, X, 0.6)[1] - y) ** 2
+    assert standard_errors(squares, 0.09 + sl.risk(*sl.overlaps(k, v), 12, 4, 0.6)) < 4
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_exact_risk_is_that_of_its_definition_by_quadrature(seed):
+    point, sizes = random_point(seed)
+    assert sl.risk(*point, *sizes) == pytest.approx(risk_by_quadrature(*point, *sizes), rel=1e-11)
+
+
+@pytest.mark.parametrize("g", [0.01, 0.5, 10])
+def test_the_mean_square_of_erf_at_zero_is_an_arcsine(g):
+    expected = 2 / math.pi * math.asin(2 * g ** 2 / (1 + 2 * g ** 2))
+    assert sl.erf_square_mean(0.0, g)[0] == pytest.approx(expected, rel=1e-11)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_slopes_of_the_exact_risk_are_right_and_wrong_ones_rejected(seed):
+    point, sizes = random_point(seed)
+    for x in point, point * [1, 1, 0, 0, 0]:                                # the second is on M
+        _, slopes = sl.risk_and_slopes(*x, *sizes)
+        expected = differences(lambda x: sl.risk(*x, *sizes), x)
+        tolerance = 1e-7 * np.maximum(np.abs(expected), 0.1)                # each slope by itself
+        assert (np.abs(np.subtract(slopes, expected)) < tolerance).all()
+        for factor in 0, -1, 1.01:
+            rejected = np.abs(np.multiply(factor, slopes) - expected) > tolerance
+            assert (rejected == (np.abs(expected) > 1e-5)).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_gradients_of_the_exact_risk_in_k_and_v(seed):
+    k, v = sl.start(np.random.default_rng(seed), 6, on_M=False)
+    dk, dv = sl.risk_grads(k, v, 6, 4, 0.5)
+    assert agree(dk, differences(lambda k: sl.risk(*sl.overlaps(k, v), 6, 4, 0.5), k))
+    assert agree(dv, differences(lambda v: sl.risk(*sl.overlaps(k, v), 6, 4, 0.5), v))
+
+
+@pytest.mark.parametrize("on_M", [True, False])
+def test_the_recursion_and_four_coordinates_are_descent_in_d_dimensions(on_M):
+    path = sl.experiment(2, on_M, d=60, L=5, lam=0.4, alpha=0.02, steps=300)
+    assert (np.abs(path[:, -1] - path[:, 0]).max(axis=0) > 0.3).all()
+    for seed in range(2):
+        k, v = sl.start(np.random.default_rng(seed), 60, on_M)
+        assert k @ k == pytest.approx(1) and v @ v == pytest.approx(1)
+        assert (np.abs(sl.overlaps(k, v)[2:]).max() < 1e-15) == on_M
+        np.testing.assert_allclose(path[..., seed], sl.pgd(k, v, 60, 5, 0.4, 0.02, 300), atol=1e-12)
+
+
+def test_least_squares_reaches_the_risk_of_the_best_linear_predictor():
+    rng = np.random.default_rng(0)
+    X, y, _ = sl.sample_task(rng, 100_000, 4, 3)
+    inputs = X.reshape(len(X), -1)
+    residual = y - inputs @ np.linalg.solve(inputs.T @ inputs, inputs.T @ y)
+    R = sl.oracles(4, 3, 0.1)
+    assert R["best linear"] == pytest.approx(0.4)
+    assert standard_errors(residual ** 2, R["best linear"]) < 4
+    assert standard_errors(y ** 2, R["zero predictor"]) < 4
+
+
+def test_the_risks_of_the_predictors():
+    R = sl.oracles(**sl.SETTINGS)
+    assert R["best linear"] == pytest.approx(0.473684, abs=1e-6)
+    assert R["k = k*, v = v*"] == pytest.approx(0.113498, abs=1e-6)
+    assert R["swapped point"] == pytest.approx(0.11551, abs=1e-5)
+
+
+@pytest.mark.parametrize("d, lam", [(400, 0.1), (400, 0.05), (30, 0.9)])
+def test_the_swapped_point_is_stationary(d, lam):
+    _, _, theta, _, _ = point = sl.swapped_point(d, lam)
+    k, v = np.array([0, 1.0, 0]), np.array([theta, 0, math.sqrt(1 - theta ** 2)])
+    np.testing.assert_allclose(sl.overlaps(k, v), point, atol=1e-15)
+    for w, dw in zip((k, v), sl.risk_grads(k, v, d, 10, lam)):
+        np.testing.assert_allclose(sl.projected_step(w, dw, 0.1), w, atol=1e-12)
+    assert (theta == 1) == (lam == 0.05)
+
+
+@pytest.mark.parametrize("lam, better", [(0.0905, True), (0.0909, False)])
+def test_the_swapped_point_is_better_if_lam_is_below_0907(lam, better):
+    R = sl.oracles(400, 10, lam)
+    assert (R["swapped point"] < R["k = k*, v = v*"]) == better
+
+
+def test_on_M_both_signs_occur_and_all_starts_are_worse_than_the_zero_predictor():
+    path = sl.experiment(10, on_M=True, steps=3000)
+    start, (kappa, nu, *rest) = sl.risk(*path[:, 0], **sl.SETTINGS), path[:, -1]
+    assert 0.60 < start.min() and start.max() < 0.65
+    assert (kappa * nu > 0).all() and 0 < (nu > 0).sum() < 10 and not np.any(rest)
+
+
+# what the file prints, alone in an empty folder
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    """The printed lines, split into words."""
+    folder = tmp_path_factory.mktemp("an empty folder")
+    (folder / "alone.py").write_text(Path(sl.__file__).read_text())
+    done = subprocess.run([sys.executable, "-I", "alone.py"], cwd=folder, capture_output=True,
+                          text=True, env={})
+    assert (done.returncode, done.stderr) == (0, "")
+    return [line.split() for line in done.stdout.splitlines()]
+
+
+def training(rows, place):
+    """median R, max R, least |kappa|, least |nu|, found, swapped at each printed step."""
+    return {int(row[-7]): [float(entry) for entry in row[-6:]]
+            for row in rows if len(row) in (8, 9) and row[-8] == place}
+
+
+def test_the_printed_risk_of_samples_is_the_exact_one(rows):
+    assert ["best", "linear", "0.4737"] in rows
+    [(mean, error)] = [(float(row[3]), float(row[5])) for row in rows if "samples" in row]
+    assert abs(mean - 0.1135) < 4 * error < 0.03
+
+
+def test_on_M_all_starts_find_the_truth_and_the_value_before_the_key(rows):
+    table = training(rows, "M")
+    median, largest, kappa, nu, *counts = table[20_000]
+    assert 0.1135 <= median <= largest < 0.114 and kappa > 0.97 and nu == 1 and counts == [30, 0]
+    assert table[2000][3] > 0.9 > 0.6 > table[2000][2]
+
+
+def test_on_the_sphere_some_starts_find_the_truth_and_the_others_end_swapped(rows):
+    median, largest, *_, found, swapped = training(rows, "sphere")[5000]
+    assert found + swapped == 30 and 5 < found < 25 and 0.1155 <= median <= largest < 0.117
+
+
+def test_a_picture_that_cannot_be_written_is_one_message(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "missing" / "a.png"
+    monkeypatch.setattr(sys, "argv", ["single_location.py", str(path)])
+    monkeypatch.setattr(sl, "demo", lambda: None)
+    monkeypatch.setattr(sl, "figure", lambda path: open(path, "w"))
+    with pytest.raises(SystemExit, match="^2$"):
+        sl.main()
+    error = capsys.readouterr().err
+    assert error.count("error: argument picture:") == 1 and repr(str(path)) in error

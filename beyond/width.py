@@ -1,0 +1,327 @@
+"""How wide attention must be for sparse token selection, when encodings are random signs.
+
+Companion to "Transformers Provably Learn Sparse Token Selection While Fully-Connected Nets
+Cannot" (Wang, Wei, Hsu, Lee, ICML 2024).  NumPy only.  `python width.py` prints a tour.
+The paper says that a width of d + O~(q log T) is enough.  Everything in this file is derived here.
+
+Throughout this file we have, as in sts.py:
+
+    T, d, q      sequence length, token dimension, subset size
+    d_e, K       dimension of a positional encoding (PE), number of PE draws that are averaged
+    e_j          the PE of position j: independent random signs over sqrt(d_e) (rademacher)
+    y            the q selected positions; 0..q-1 stand for them, as all subsets are alike
+    a, alpha     W = a W* and V = alpha V*: gradient descent from zero on the population loss finds
+                 weights of this form (theory.py), where W* and V* are the identity on a block
+    s_j          the score e_j . sum_{i in y} e_i of position j; its logit is a s_j
+    P            attention weights, P = softmax(a s)
+    S            E sum_{j in y} P_j, the expected attention on the selected positions
+    L            population loss; the zero predictor has L = d/(2q)
+    share        L over d/(2q)
+
+The tokens integrate out.  With the mean P of K independent draws of the encodings,
+
+    L = d/2 E sum_j (alpha P_j - 1[j in y]/q)^2.
+
+K = 1 is a training step with one draw.  K = math.inf is Definition 5, whose expectation over the
+encodings is inside the loss.
+"""
+
+import math
+
+import numpy as np
+
+
+# Scores, for any T at the same cost
+
+
+def coin_law(n):
+    """The probabilities of Bin(n, 1/2) = 0, 1, ..., n."""
+    logs = np.concatenate([[0], np.cumsum(np.log(np.arange(1, n + 1)))])        # of the factorials
+    return np.exp(logs[n] - logs - logs[::-1] - n * math.log(2))
+
+
+def score_law(numbers, least=1e-30):
+    """The probabilities of an unselected position's score, given the encodings of y.
+
+    numbers[k] says in how many of the d_e coordinates the q signs of the selected positions have a
+    sum of absolute value k.  Such a coordinate adds k/d_e or -k/d_e to the score, with equal
+    probability.  So the score is v/d_e, where v is a sum over k of independent variables
+    k (2 Bin(numbers[k], 1/2) - numbers[k]), and its law is a convolution of binomial laws.  Returns
+    the probabilities of v = m, m - 2, ..., -m as an array of m + 1 entries.  Binomial variables
+    leave out values with a probability of least or less.
+    """
+    law = np.ones(1)
+    for k, n in enumerate(numbers):
+        if k and n:
+            coins = coin_law(n)
+            coins = coins[coins > least]
+            spread = np.zeros(k * (len(coins) - 1) + 1)
+            spread[::k] = coins                                 # steps of 2k, where v has steps of 2
+            law = np.convolve(law, spread)
+    return law / law.sum()
+
+
+def sample_scores(rng, T, d_e, q, draws):
+    """Draws of the scores of all T positions, as counts on a lattice.
+
+    Returns gaps (m,) = 0, -2/d_e, -4/d_e, ..., selected (draws, q) and counts (draws, m).  Softmax
+    depends on the differences of the scores only.  So the scores of a draw are given by how far
+    they are below the highest one: gaps[selected[k, i]] is that of the selected position i in draw
+    k, and counts[k, c] of all T positions have gaps[c].  The encodings of y are drawn in full.  How
+    many of the T - q other positions have each score is one multinomial draw, whatever T is.
+    """
+    signs = rng.integers(2, size=(draws, q, d_e), dtype=np.int8) * 2 - 1
+    U = signs.sum(axis=1)                                               # (draws, d_e)
+    v = (signs @ U[:, :, None])[:, :, 0]                                # (draws, q), d_e times s_i
+    numbers = np.stack([(abs(U) == k).sum(axis=1) for k in range(q + 1)], axis=1)
+    keys = numbers @ (d_e + 1.0) ** np.arange(q + 1)                    # one for each row
+    _, kinds, kind = np.unique(keys, return_index=True, return_inverse=True)
+    laws = [score_law(numbers[k]) for k in kinds]
+    top = max(abs(v).max(), *(len(law) - 1 for law in laws))            # the lattice: top, top - 2,
+    p = np.zeros((len(laws), top + 1))                                  # ..., -top
+    for row, law in zip(p, laws):
+        start = (top + 1 - len(law)) // 2
+        row[start:start + len(law)] = law
+    counts = np.zeros((draws, 2 * top + 2))
+    counts[:, :top + 1] = rng.multinomial(T - q, p[kind])
+    selected = (top - v) // 2
+    np.add.at(counts, (np.arange(draws)[:, None], selected), 1)
+    first = (counts > 0).argmax(axis=1)[:, None]                        # of the highest score
+    counts = np.take_along_axis(counts, first + np.arange(top + 1), axis=1)
+    m = np.flatnonzero(counts.any(axis=0))[-1] + 1
+    return -2 / d_e * np.arange(m), selected - first, counts[:, :m]
+
+
+# The loss
+
+
+def attention_moments(a, scores):
+    """For each draw sum_j P_j^2, sum_{j in y} P_j, and their derivatives by a: (4, draws)."""
+    gaps, selected, counts = scores
+    e = np.exp(a * gaps)
+    Z, dZ, squares, dsquares = (counts @ np.stack([e, gaps * e, e * e, 2 * gaps * e * e], 1)).T
+    inside, dinside = e[selected].sum(axis=1), (gaps * e)[selected].sum(axis=1)
+    single, inside = squares / Z ** 2, inside / Z
+    return np.array([single, inside, dsquares / Z ** 2 - 2 * single * dZ / Z,
+                     (dinside - inside * dZ) / Z])
+
+
+def mean_attention(moments, T, q, K):
+    """The expected squared length of the mean P of K draws, and S; then their derivatives by a.
+
+        length = E sum_j P_j^2 / K + (1 - 1/K) sum_j (E P_j)^2
+    By symmetry E P_j = S/q for j in y, and (1 - S)/(T - q) for the others.
+    """
+    single, S, dsingle, dS = moments.mean(axis=1)
+    mean = S ** 2 / q + (1 - S) ** 2 / max(T - q, 1)
+    dmean = 2 * (S / q - (1 - S) / max(T - q, 1)) * dS
+    return single / K + (1 - 1 / K) * mean, S, dsingle / K + (1 - 1 / K) * dmean, dS
+
+
+def stochastic_slopes(a, alpha, scores, d, q, K=1):
+    """L, dL/da, dL/dalpha for stochastic PE, when K draws of E are averaged; keys Z.
+
+    With the length and S of mean_attention, where E is the mean over the scores that are given,
+        L = d/2 (alpha^2 length - 2 alpha/q S + 1/q).
+    With the same scores at every step (common random numbers), L is a smooth function of a, alpha.
+    """
+    length, S, dlength, dS = mean_attention(attention_moments(a, scores), scores[2][0].sum(), q, K)
+    L = d / 2 * (alpha ** 2 * length - 2 * alpha / q * S + 1 / q)
+    return (float(L), float(d / 2 * (alpha ** 2 * dlength - 2 * alpha / q * dS)),
+            float(d * (alpha * length - S / q)))
+
+
+def predict_loss(rng, a, alpha, T, d, q, d_e, K=1, precision=0.005):
+    """The loss of the weights a W*, alpha V* at any length T, and its standard error.
+
+    Draws scores, 200 at a time, until the standard error is at most precision L (or 10^-6).  To
+    first order L - E L is the mean over the draws of the part of L that is linear in them, and the
+    deviation of that part gives the error.
+    """
+    moments, L, error = np.empty((4, 0)), 0, math.inf
+    while error > max(precision * L, 1e-6):
+        scores = sample_scores(rng, T, d_e, q, 200)
+        moments = np.concatenate([moments, attention_moments(a, scores)], axis=1)
+        length, S, _, _ = mean_attention(moments, T, q, K)
+        L = d / 2 * (alpha ** 2 * length - 2 * alpha / q * S + 1 / q)
+        slope = 2 * (1 - 1 / K) * (S / q - (1 - S) / max(T - q, 1))     # of the length by S
+        linear = alpha ** 2 * (moments[0] / K + slope * moments[1]) - 2 * alpha / q * moments[1]
+        error = d / 2 * linear.std(ddof=1) / math.sqrt(len(linear))
+    return float(L), float(error)
+
+
+def noise_floor(scores, d, q, K=1):
+    """The least loss over all weights a W*, alpha V*, and where it is: L, a, alpha.
+
+    Arguments as in stochastic_slopes.  For a given a the best alpha is S / (q length), and then
+        L = d/2 (1/q - S^2 / (q^2 length)).
+    For q >= 3 a draw gives the selected positions unequal scores.  Their differences from their
+    mean have the variance (q - 1)(q - 2) / (q d_e), so one draw cannot select exactly, and training
+    with one draw has a floor.  For q <= 2 the scores are equal.  No other position scores higher
+    then, and the best a is the largest one.  a is searched from 0.1 to 5 d_e, where neighbours on
+    the lattice have logits that differ by 10.
+    """
+    def best(a):
+        length, S, _, _ = mean_attention(attention_moments(a, scores), scores[2][0].sum(), q, K)
+        alpha = S / (q * length)
+        return float(d / 2 * (1 / q - alpha * S / q)), float(a), float(alpha)
+
+    grid = np.geomspace(0.1, 10 / -scores[0][1] if len(scores[0]) > 1 else 10, 32)
+    for _ in range(4):
+        found = [best(a) for a in grid]
+        i = found.index(min(found))
+        grid = np.geomspace(grid[max(i - 1, 0)], grid[min(i + 1, len(grid) - 1)], 8)
+    return found[i]
+
+
+# The width
+
+
+def expectation_share(S, T, q):
+    """The share of d/(2q) that remains with Definition 5, K = math.inf, and the best alpha.
+
+    By symmetry E P_j is S/q for j in y, and (1 - S)/(T - q) for the others.  So
+        L = d/2 [ q (alpha S/q - 1/q)^2 + (T - q) (alpha (1 - S)/(T - q))^2 ],
+    which is least for alpha = S / (S^2 + q (1 - S)^2/(T - q)).  There
+        L = d/(2q) / (1 + (T - q) S^2 / (q (1 - S)^2)).
+    So L is a share eps of d/(2q) if S/(1 - S) = sqrt(q (1/eps - 1) / (T - q)).  A small S is enough
+    when T is large: the attention on other positions averages out.  Needs q < T.
+    """
+    return q * (1 - S) ** 2 / (q * (1 - S) ** 2 + (T - q) * S ** 2)
+
+
+def tied(m, at, up_to, N):
+    """E m/(m + C) for m selected positions with the highest score; 0 where that is not so; exact.
+
+    N unselected positions have, each independently, the score of the m with probability at, and at
+    most that score with probability up_to.  C have the same score.  The mean is 0 if one of the N
+    scores higher.  With m/(m + C) = int_0^1 m x^(m-1) x^C dx,
+        E = int_0^1 m x^(m-1) (up_to - at (1 - x))^N dx.
+    With the power N + 1 of the bracket as the variable, 20 nodes of Gauss-Legendre quadrature give
+    the integral, exactly for m = 1.  Arrays are allowed.
+    """
+    nodes, weights = np.polynomial.legendre.leggauss(20)
+    with np.errstate(divide="ignore"):                                  # at = up_to: log1p(-1)
+        part = -np.expm1((N + 1) * np.log1p(-at / up_to))               # (patterns,)
+    lost = np.log1p(-part * (nodes[:, None] + 1) / 2) / (N + 1)         # (20, patterns)
+    x = 1 + up_to / at * np.expm1(lost)
+    return m * up_to ** (N + 1) * part / ((N + 1) * at) * (weights / 2 @ x ** (m - 1))
+
+
+def top_attention(T, q, d_e):
+    """S in the limit of a large a, for q = 1, 2, 3; exact.
+
+    In the limit all positions with the highest score share the attention.  Let the encodings of y
+    agree in n coordinates.
+    q = 1: n = d_e.  The selected position and those with the same encoding have the highest score.
+    q = 2: n is Bin(d_e, 1/2).  The two selected positions and those that agree with them in these n
+        coordinates have the highest score.
+    q = 3: let the encoding of i in y differ from the other two in o_i coordinates.  n and the o_i
+        are multinomial with probabilities 1/4, and i scores 2 o_i/d_e less than the highest score
+        that an unselected position can have.
+    So S is a mean of `tied` over n, and for q = 3 over the o_i.
+    """
+    logs, S = np.concatenate([[0], np.cumsum(np.log(np.arange(1, d_e + 1)))]), 0
+    for n in range(d_e + 1) if q > 1 else [d_e]:
+        o = np.array([[d_e - n]])
+        if q == 3:
+            o = np.indices((d_e - n + 1,) * 2).reshape(2, -1)
+            o = np.vstack([o, d_e - n - o.sum(axis=0)])
+            o = o[:, o[2] >= 0]                                         # (3, patterns)
+        chance = np.exp(logs[d_e] - logs[n] - logs[o].sum(axis=0) - (q - 1) * d_e * math.log(2))
+        law = score_law([0, n] if q == 1 else [0, 0, n] if q == 2 else [0, d_e - n, 0, n], 0)
+        below = o.min(axis=0) if q == 3 else [0]
+        m = (o == below).sum(axis=0) if q == 3 else q
+        S += (chance * tied(m, law[below], law[::-1].cumsum()[::-1][below], T - q)).sum()
+    return float(S)
+
+
+def birthday_share(T, q, d_e, K):
+    """The share that remains for q = 1 or 2 with a in its limit and alpha = 1; exact.
+
+    If C unselected positions have the highest score, sum_j P_j^2 = 1/(q + C), whose mean is S/q.
+    So alpha = 1 is best for one draw, and training with one draw leads to this limit: the selected
+    positions always have the highest score, so their attention grows with a.  With K draws the
+    share is (1 - S)^2 + S (1 - S)/K, and a term of order 1/T.
+    """
+    S = top_attention(T, q, d_e)
+    length = S / (q * K) + (1 - 1 / K) * (S ** 2 / q + (1 - S) ** 2 / (T - q))
+    return 1 - 2 * S + q * length
+
+
+def birthday_width(T, q, share, K):
+    """The birthday law: the least d_e for birthday_share, interpolated between whole numbers.
+
+    q = 1: C is Poisson with mean l = T 2^(-d_e) for large T, and S = E 1/(1 + C) = (1 - e^(-l))/l.
+        So d_e = log2 T - log2 l.  For 10 % of d/(2q) this is log2 T + .42 with K = 16, and
+        log2 T + 2.2 with one draw.  To name a position takes log2 T bits: attention needs hardly
+        more.
+    q = 2: given n, C is Poisson with mean T 2^(-n), and n is about d_e/2.  Heuristic: so d_e is
+        2 log2 T, and the fluctuations of n, of order sqrt(d_e), add to it.
+    Exact for a in its limit; that training comes close to the limit is measured.
+    """
+    d_e, excess = 1, math.log(birthday_share(T, q, 1, K) / share)
+    before = excess
+    while excess > 0:
+        d_e, before = d_e + 1, excess
+        excess = math.log(birthday_share(T, q, d_e, K) / share)
+    return d_e + excess / (before - excess) if d_e > 1 else 1.0
+
+
+def needed_width(T, q, share, K, rng, trained=False, numbers=30_000):
+    """The least d_e for an error of this share of d/(2q), and its standard error.
+
+    The model averages K draws of encodings; K = math.inf is Definition 5.  Its weights are a W*,
+    alpha V*, with the (a, alpha) that are best for K draws.  If trained, with those that are best
+    for one draw, which training with one draw in a step finds.  d does not matter, since L is
+    proportional to it.  After a search for the region, shares are measured at some d_e within 12 %
+    of it, in 8 independent parts with numbers/d_e draws each (but 100 to 2000).  The width is where
+    a quadratic through the mean shares, ln d_e against ln share, has the given share, and its error
+    is a jackknife over the parts.  For K = math.inf rare draws decide.  Unless trained, the best a
+    is then at its limit or has a share close to it, and for q <= 3 top_attention gives the width
+    without error.  For q > 3 the result is too high where S is not far above 1/draws.
+
+    Heuristics for q >= 3.  With one draw a is about ln T, so that T unselected positions get little
+    attention.  Then the logits of the selected positions have the variance
+    a^2 (q - 1)(q - 2)/(q d_e), see noise_floor, which is also the share.  So d_e grows as (ln T)^2.
+    With the best weights for many draws it is enough if the highest unselected score, about
+    sqrt(2 q ln T / d_e), is below the selected ones, about 1.  So d_e grows as ln T.
+    A small width is enough for large T, but time is not: the plateau of training takes about
+    T^2/(2 lr d) steps (theory.py).
+
+    Raises ValueError unless 0 < share < 1, 1 <= q <= T and K >= 1.
+    """
+    if not (0 < share < 1 and 1 <= q <= T and K >= 1):
+        raise ValueError(f"need 0 < share < 1, 1 <= q <= T, K >= 1: got {share=}, {T=}, {q=}, {K=}")
+
+    def remaining(d_e, times=1):
+        """The share with this d_e."""
+        if K == math.inf and not trained and q <= 3 and q < T:
+            return expectation_share(top_attention(T, q, d_e), T, q)
+        scores = sample_scores(rng, T, d_e, q, times * min(2000, max(100, numbers // d_e)))
+        L, a, alpha = noise_floor(scores, 2 * q, q, 1 if trained else K)    # d = 2q: L is a share
+        return stochastic_slopes(a, alpha, scores, 2 * q, q, K)[0] if trained else L
+
+    found = {1: remaining(1, 4)}
+    low = high = 1
+    while found[high] > share:
+        low, high = high, 2 * high
+        found[high] = remaining(high, 4)
+    if high == 1:
+        return 1.0, 0.0
+    while high - low > 1 and (high > 1.1 * low or found[low] > 1.3 * found[high]):
+        middle = round(math.sqrt(low * high))
+        found[middle] = remaining(middle, 4)
+        low, high = (middle, high) if found[middle] > share else (low, middle)
+    sizes = math.sqrt(low * high) * np.geomspace(0.88, 1 / 0.88, 5)
+    sizes = np.unique([low, high, *sizes.round().astype(int)])
+    shares = np.array([[remaining(d_e) for d_e in sizes] for _ in range(8)])
+
+    def crossing(shares):
+        excess = np.log(shares.mean(axis=0) / share)
+        return math.exp(np.polyfit(excess[near], np.log(sizes[near]), 1)[-1])
+
+    near = (abs(np.log(shares.mean(axis=0) / share)) < 0.3) | (sizes == low) | (sizes == high)
+
+    without = [crossing(np.delete(shares, part, axis=0)) for part in range(8)]
+    return crossing(shares), math.sqrt(7) * float(np.std(without))
