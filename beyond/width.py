@@ -26,6 +26,7 @@ K = 1 is a training step with one draw.  K = math.inf is Definition 5, whose exp
 encodings is inside the loss.
 """
 
+import functools
 import math
 
 import numpy as np
@@ -34,6 +35,7 @@ import numpy as np
 # Scores, for any T at the same cost
 
 
+@functools.lru_cache(1000)
 def coin_law(n):
     """The probabilities of Bin(n, 1/2) = 0, 1, ..., n."""
     logs = np.concatenate([[0], np.cumsum(np.log(np.arange(1, n + 1)))])        # of the factorials
@@ -166,11 +168,11 @@ def noise_floor(scores, d, q, K=1):
         alpha = S / (q * length)
         return float(d / 2 * (1 / q - alpha * S / q)), float(a), float(alpha)
 
-    grid = np.geomspace(0.1, 10 / -scores[0][1] if len(scores[0]) > 1 else 10, 32)
+    grid = np.geomspace(0.1, 10 / -scores[0][1] if len(scores[0]) > 1 else 10, 24)
     for _ in range(4):
         found = [best(a) for a in grid]
         i = found.index(min(found))
-        grid = np.geomspace(grid[max(i - 1, 0)], grid[min(i + 1, len(grid) - 1)], 8)
+        grid = np.geomspace(grid[max(i - 1, 0)], grid[min(i + 1, len(grid) - 1)], 6)
     return found[i]
 
 
@@ -208,6 +210,7 @@ def tied(m, at, up_to, N):
     return m * up_to ** (N + 1) * part / ((N + 1) * at) * (weights / 2 @ x ** (m - 1))
 
 
+@functools.cache
 def top_attention(T, q, d_e):
     """S in the limit of a large a, for q = 1, 2, 3; exact.
 
@@ -313,7 +316,7 @@ def needed_width(T, q, share, K, rng, trained=False, numbers=30_000):
         middle = round(math.sqrt(low * high))
         found[middle] = remaining(middle, 4)
         low, high = (middle, high) if found[middle] > share else (low, middle)
-    sizes = math.sqrt(low * high) * np.geomspace(0.88, 1 / 0.88, 5)
+    sizes = math.sqrt(low * high) * np.geomspace(0.88, 1 / 0.88, 3)
     sizes = np.unique([low, high, *sizes.round().astype(int)])
     shares = np.array([[remaining(d_e) for d_e in sizes] for _ in range(8)])
 
@@ -325,3 +328,43 @@ def needed_width(T, q, share, K, rng, trained=False, numbers=30_000):
 
     without = [crossing(np.delete(shares, part, axis=0)) for part in range(8)]
     return crossing(shares), math.sqrt(7) * float(np.std(without))
+
+
+def demo():
+    """Print a tour: floors, errors at any length, and the width that is needed."""
+    rng, T, d, q, d_e = np.random.default_rng(0), 200, 5, 3, 170
+    print(f"Random signs, d = {d}.  The least loss at T = {T}, d_e = {d_e}, when K draws are averaged,"
+          "\nover d/(2q), +- its standard error.  For q = 3 one draw has a floor, for q = 2 it has not.\n")
+    for q_floor, K in (3, 1), (3, 16), (2, 1):
+        _, a, alpha = noise_floor(sample_scores(rng, T, d_e, q_floor, 300), d, q_floor, K)
+        L, error = predict_loss(rng, a, alpha, T, 2 * q_floor, q_floor, d_e, K, 0.01)
+        print(f"  q = {q_floor}, K = {K:2d}   {L:.5f} +- {error:.5f}   at a = {a:.1f}, alpha = {alpha:.2f}")
+
+    print(f"\nThe error of the weights 4.2 W*, 1.8 V*, by length; q = {q}, d_e = {d_e}, K = 16.\n")
+    for length in 200, 5000, 10 ** 9:
+        L, error = predict_loss(rng, 4.2, 1.8, length, d, q, d_e, 16, 0.01)
+        print(f"  T = {length:10d}   {L:.4f} +- {error:.4f}")
+
+    print("\nThe least d_e for an error of 10 % of d/(2q), q = 3.  Trained: with the weights that are"
+          "\nbest for one draw.  With one draw it grows as (ln T)^2, with the expectation as ln T.\n")
+    print("           T   16 draws, trained       one draw      16 draws   expectation")
+    for length in 100, 10_000, 1_000_000:
+        row = [needed_width(length, q, 0.1, K, rng, trained, 5000)
+               for K, trained in ((16, True), (1, False), (16, False), (math.inf, False))]
+        print(f"  {length:10d}" + "".join(f"   {value:8.1f} +- {error:4.1f}" for value, error in row))
+
+    print("\nThe same for q = 1 and q = 2, 16 draws, trained; and the birthday law.\n")
+    print("           T      q = 1            law      q = 2            law")
+    for length in 20, 1000, 10 ** 9:
+        print(f"  {length:10d}" + "".join("   {:6.2f} +- {:.2f}   {:6.2f}".format(
+            *needed_width(length, q, 0.1, 16, rng, True, 5000), birthday_width(length, q, 0.1, 16))
+            for q in (1, 2)))
+
+    print("\nWith Definition 5 little attention on y is enough, since the rest averages out: for 10 %")
+    for length in 100, 10_000, 1_000_000:
+        S = 1 / (1 + math.sqrt((length - q) / (9 * q)))
+        print(f"  T = {length:8d}   S = {S:.4f}   share {expectation_share(S, length, q):.3f}")
+
+
+if __name__ == "__main__":
+    demo()

@@ -93,7 +93,7 @@ def exact_prompts(n, d, sample, *law):
     noise = [2 if law[-1] > 0 else 1] * (n + 1)
     if sample is ic.sample_drift:
         rule = Quadrature([2] * (n + 1) * d + [3] * (n + 1) * d + noise)
-    else:                               # the degree in the query is 6 under retrieval, else at most 4
+    else:                               # degree 6 in the query under retrieval, else at most 4
         rule = Quadrature([3] * n * d + [4] * d + [2] * d + noise)
     X, y, x, t = sample(rule, len(rule.weights), *law)
     assert X.shape[1:] == (n, d) and not rule.columns
