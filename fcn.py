@@ -18,8 +18,9 @@ positions are in y.  Throughout this file we have:
     f            the output, a_l of the last layer                      (n, d)
 
 The paper proves that a net needs a first layer of width Omega(T d).  `width_lower_bound` is an
-exact average-case bound (derived here), and `constructed_fcn` gives nets of width 2 T d and T d
-that solve the task.  The inputs of a net, its layers and its initial weights are our choice.
+average-case bound with its constants (derived here), and `constructed_fcn` gives nets of width
+2 T d and T d that solve the task.  The inputs of a net, its layers and its initial weights are our
+choice.
 """
 
 import math
@@ -100,8 +101,8 @@ def loss_and_grads(params, X, y):
     Errors as in encode and forward.  The zero predictor, f = 0, has expected loss d / (2q).
     """
     f, cache = forward(params, encode(X, y))
-    r = f - X[np.arange(len(X))[:, None], y].mean(axis=1)   # f - STS_q(X, y)       (n, d)
-    return 0.5 * (r * r).sum() / len(X), backward(cache, r / len(X))
+    error = f - X[np.arange(len(X))[:, None], y].mean(axis=1)       # f - STS_q(X, y)   (n, d)
+    return 0.5 * (error * error).sum() / len(X), backward(cache, error / len(X))
 
 
 def width_lower_bound(m, T, d, q):
@@ -125,7 +126,7 @@ def width_lower_bound(m, T, d, q):
        the vector of ones, and q (T - q) / (T (T - 1)), for vectors orthogonal to it.  So S has d
        eigenvalues 1/T, and d (T - 1) eigenvalues (T - q) / (q T (T - 1)), which are not larger.
        The bound is half the sum of those that are left.
-    3. If anything may follow the first layer, no higher bound holds for m >= 1.  Let the first
+    3. For m >= 1 the bound is sharp, if anything may follow the first layer.  Let the first
        layer compute the m best numbers, and add to one of them B times an integer that codes y.
        Rounding gives y back, unless that number exceeds B/2, and then A P x can be computed.  As B
        grows, the loss tends to the bound.
@@ -183,7 +184,7 @@ def constructed_loss(T, d, q, B, narrow=False):
 def demo():
     """Print a tour: the bound, the constructed nets, a check of the gradients, and training."""
     rng = np.random.default_rng(0)
-    T, d, q, d_e = 200, 5, 3, 170
+    T, d, q, d_e = 200, 5, 3, 170                           # d_e: dimension of an encoding (sts.py)
 
     print(f"The bound at T = {T}, d = {d}, q = {q}.  No net with m units in its first layer has a")
     print("smaller loss, whatever its other layers are:\n")
@@ -201,7 +202,8 @@ def demo():
 
     X, y = draw(10_000)
     print(f"\nTwo constructed nets at T = {T}, d = {d}, q = {q}.  They err only if some |x| > B.")
-    print(f"The loss is measured on 10000 sequences, whose largest |x| is {abs(X).max():.2f}:\n")
+    print(f"The loss is measured on 10000 sequences, whose largest |x| is {abs(X).max():.2f}.  At")
+    print("large B the expected loss comes from rarer tokens than these:\n")
     print(f"         width 2 T d = {2 * T * d}      width T d = {T * d}")
     print("    B    expected  measured   expected  measured")
     for B in range(6):

@@ -14,12 +14,13 @@ Throughout this file we have:
     E            positional encodings, row j is e_j                     (T, d_e)
     z_j          (x_j, e_j), what attention sees of position j; a column of the paper's Z
     z_query      (0, U), what attention sees of the subset y
-    U            c sum_{i in y} e_i, with c = 1 ("sum") or 1/q ("mean") (n, d_e)
+    U            the sum of e_i over i in y, or their mean              (n, d_e)
     W, V         key-query matrix and value matrix        (d + d_e, d + d_e), (d, d + d_e)
-    A, P         logits A_j = z_j^T W z_query, and attention weights P = softmax(A)    (n, T)
+    A, P         logits A_j = z_j^T W z_query, attention weights P = softmax(A)
+                                          (n, T), or (n, T + 1) if z_query is a key
     f            sum_j P_j V z_j, the output of the model               (n, d)
 
-In a batch each row is a sequence, so the product M r is written r @ M.T.  Rows and columns 0..d-1
+A batch has one sequence in each row, so M r becomes r @ M.T.  Rows and columns 0..d-1
 of W, and columns 0..d-1 of V, belong to tokens; the last d_e belong to encodings.  The z_j of a
 batch would be n T (d + d_e) numbers, and are never stored.  All sequences share E, so W and V are
 multiplied with E once, before anything is done per sequence.
@@ -32,9 +33,9 @@ def sample_sts(rng, n, T, d, q, dtype=np.float64):
     """Draw n inputs of the task: tokens X (n, T, d) and subsets y (n, q).  Definition 1.
 
     X is i.i.d. N(0, 1).  Each row of y holds q different positions, and all q-subsets of 0..T-1
-    are equally likely.  The order within a row has no meaning, and is not uniform.
+    are equally likely.  Only the set matters: the order within a row is not uniform.
     `rng` is a numpy.random.Generator; dtype is float32 or float64.
-    In memory X is (n, d, T): attention sums over positions, so these lie side by side.
+    In memory X is (n, d, T), as attention sums over positions.
     Raises ValueError unless n, T, d >= 1 and 1 <= q <= T.
     """
     if min(n, T, d) < 1:
@@ -44,7 +45,7 @@ def sample_sts(rng, n, T, d, q, dtype=np.float64):
     X = rng.standard_normal((n, d, T), dtype=dtype).transpose(0, 2, 1)
     y = np.empty((n, q), dtype=np.intp)
     for r, last in enumerate(range(T - q, T)):      # Floyd's algorithm: no (n, T) array
-        pick = rng.integers(last + 1, size=n)       # uniform on 0..last; last if that is taken
+        pick = rng.integers(last + 1, size=n)       # uniform on 0..last; a taken one becomes last
         taken = (y[:, :r] == pick[:, None]).any(axis=1)
         y[:, r] = np.where(taken, last, pick)
     return X, y
@@ -96,8 +97,8 @@ def positional_encoding(kind, T, d_e, rng, draws=1, dtype=np.float64):
     return np.stack([law(rng, T, d_e) for _ in range(draws)]).astype(dtype, copy=False)
 
 
-# The model.  Attention weights its keys, which are all z_j and, in the full model, z_query as well.
-# They are kept as a tuple (X, E, U), where U is None if z_query is not a key.
+# The model.  The keys of attention are all z_j and, in the full model, z_query as well.  They are
+# kept as a tuple (X, E, U), where U is None if z_query is not a key.
 
 
 def query_and_keys(W, X, y, E, attend_to_query, query):
@@ -165,8 +166,9 @@ def forward(W, V, X, y, E, attend_to_query=False, query="sum"):
         f = V Z softmax(Z^T W z_query)                                  (Definition 4)
 
     With attend_to_query the keys are [Z, z_query]: the full model of the paper's Figures 1 and 3.
-    query is "sum" or "mean" (see U at the top); we do not know which one the authors used.  In the
-    full model it matters.  With keys Z, "mean" with W is the same as "sum" with W/q.
+    query is "sum" or "mean" (see U at the top); we do not know which one the authors used.  With
+    keys Z, "mean" with W is the same as "sum" with W/q.  In the full model the choice decides the
+    rate of training (beyond/README.md).
     A position that is repeated in a row of y counts each time, here and in sts_target.
     Raises ValueError if the shapes do not fit, or if y has other values than 0..T-1.
     """
@@ -206,16 +208,17 @@ def backward(cache, df):
 def loss_and_grads(W, V, X, y, E, attend_to_query=False, query="sum"):
     """The loss L = 1/(2n) sum ||f - STS_q(X, y)||^2 over the batch, and dL/dW, dL/dV.
 
-    With stochastic encodings f is an expectation over E (Definition 5).  We take it before the loss
-    (our reading): for K draws E (K, T, d_e), f is the mean of K outputs.  E (T, d_e) is one draw.
-    Other shapes and errors as in forward.  The zero predictor, f = 0, has expected loss d / (2q).
+    With stochastic encodings f is an expectation over E (Definition 5).  We average outputs, not
+    losses (our reading): for K draws E (K, T, d_e), f is the mean of K outputs.  E (T, d_e) is one
+    draw.  Other shapes and errors as in forward.  The zero predictor, f = 0, has expected loss
+    d / (2q).
     """
     draws = E if E.ndim == 3 else E[None]
     outputs, caches = zip(*[forward(W, V, X, y, E_k, attend_to_query, query) for E_k in draws])
     f = sum(outputs) / len(draws)
-    r = f - sts_target(X, y)                                # (n, d)
-    L = 0.5 * (r * r).sum() / len(X)
-    df = r / (len(X) * len(draws))                          # dL/df for the output of each draw
+    error = f - sts_target(X, y)                            # (n, d)
+    L = 0.5 * (error * error).sum() / len(X)
+    df = error / (len(X) * len(draws))                      # dL/df for the output of each draw
     grads = [backward(cache, df) for cache in caches]
     return L, sum(dW for dW, _ in grads), sum(dV for _, dV in grads)
 
@@ -224,10 +227,10 @@ def ground_truth(d, d_e, T=None):
     """The directions W* (d + d_e, d + d_e) and V* (d, d + d_e) that gradient descent finds.
 
     Both are zero but for one block, which is the identity: the PE-PE block of W* (its last d_e rows
-    and columns), and the token block of V* (its first d columns).  If encodings are orthonormal,
-    c W* and V* solve the task as c grows.
+    and columns), and the token block of V* (its first d columns).  If encodings are orthonormal and
+    the keys are Z, a W* and V* solve the task as a grows.
     For one-hot encodings give T.  From zero, gradient descent on the population loss then grows the
-    block I - 11^T / T, on the T trained positions, instead of I (derived).
+    block I - 11^T/T on the T trained positions, where 1 is the vector of ones (beyond/theory.py).
     """
     W, V = np.zeros((d + d_e, d + d_e)), np.eye(d, d + d_e)
     W[d:, d:] = np.eye(d_e)
@@ -255,16 +258,16 @@ def demo():
     print("    target ({:5.2f}, {:5.2f})".format(*sts_target(X, y)[0]))
 
     print("\nThe ground truth solves it: W* compares encodings with encodings, V* copies tokens.")
-    print("With c W* and V*, attention to unselected tokens vanishes as c grows:")
+    print("With a W* and V*, attention to unselected tokens vanishes as a grows:")
     E = positional_encoding("orthonormal", T, d_e, rng)[0]
     W_star, V_star = ground_truth(d, d_e)
-    for c in 0, 2, 4, 8, 16:
-        f, _ = forward(c * W_star, V_star, X, y, E)
-        L, _, _ = loss_and_grads(c * W_star, V_star, X, y, E)
-        print(f"    c = {c:2d}   f = ({f[0, 0]:5.2f}, {f[0, 1]:5.2f})   loss {L:.1e}")
+    for a in 0, 2, 4, 8, 16:
+        f, _ = forward(a * W_star, V_star, X, y, E)
+        L, _, _ = loss_and_grads(a * W_star, V_star, X, y, E)
+        print(f"    a = {a:2d}   f = ({f[0, 0]:5.2f}, {f[0, 1]:5.2f})   loss {L:.1e}")
 
     print("\nA check of the gradients at random weights, in a random direction (A, B): their slope")
-    print("sum(dL/dW * A) + sum(dL/dV * B) is Im L(W + ihA, V + ihB) / h for a tiny h:")
+    print("sum(dL/dW * A) + sum(dL/dV * B) is the complex step Im L(W + ihA, V + ihB) / h, h tiny:")
     E = positional_encoding("rademacher", T, d_e, rng, draws=3)
     W, V, A, B = (rng.standard_normal(w.shape) for w in (W_star, V_star, W_star, V_star))
     _, dW, dV = loss_and_grads(W, V, X, y, E)

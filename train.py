@@ -7,16 +7,17 @@
 Throughout this file we have:
 
     c              the settings of a run: c.T, c.lr, ..., see Settings
-    t              the number of updates so far
+    t              the number of updates so far; the run keeps it too
     X, y, E        the tokens, the selected positions and the positional encodings, as in sts.py
     L              the loss on a batch
-    run            a dict that holds everything about a run; its file is a .npz with the same names:
+    run            a dict that holds everything about a run, in float32; its file is a .npz with the
+                   same names:
 
     config         c; in the file it is JSON text
     W, V           the weights of attention; a net has weight_1, bias_1, weight_2, ...
     m_W, v_W, ...  with Adam: the running means of the gradients and of their squares
-    E              fixed and one-hot encodings, up to the longest test                (T_max, d_e)
-    t, loss        t, and L before each update                                            (steps,)
+    E              fixed and one-hot encodings, up to the longest test          (longest T, d_e)
+    loss           L before each update                                                   (steps,)
     eval_step      the values of t at which the run is evaluated                              (m,)
     tests          the sequence length and the subset size (T, q) of each test              (k, 2)
     error, se      the error on each test, and its standard error                           (m, k)
@@ -110,7 +111,10 @@ def check_finite(c, t, values):
 
 
 def evaluate(run):
-    """Measure the error on each test, and how close the weights are to the ground truth."""
+    """Measure the error on each test, and how close the weights are to the ground truth.
+
+    Each test has its own sequences and draws of encodings, the same at every evaluation.
+    """
     c, i = run["config"], np.searchsorted(run["eval_step"], run["t"])
     for k, (T, q) in enumerate(run["tests"].tolist()):
         X, y = sts.sample_sts(stream(c, "tests", k, 0), c.eval_sequences, T, c.d, q, np.float32)
@@ -131,7 +135,7 @@ def evaluate(run):
 
 def stream(c, purpose, *part):
     """The random generator for one purpose, or for a part of it, such as step t."""
-    key = ("weights", "encodings", "batches", "tests").index(purpose), *part
+    key = (("weights", "encodings", "batches", "tests").index(purpose), *part)
     return np.random.Generator(np.random.SFC64(np.random.SeedSequence(c.seed, spawn_key=key)))
 
 
@@ -229,7 +233,7 @@ class Settings:
     model: str = "attention"        # one-layer attention, or a fully-connected ReLU net
     pe: str = "stochastic"          # positional encodings: redrawn at every step, fixed, or one-hot
     pe_family: str = "rademacher"   # distribution of stochastic and fixed encodings
-    pe_dim: int = None              # dimension d_e of an encoding (170, or 2 T if orthogonal)
+    pe_dim: int = None              # dimension d_e (170; 2 T for onehot and orthonormal)
     attend_to_query: bool = False   # the full model: z_query is one more key
     query: str = "sum"              # z_query holds the sum or the mean of the selected encodings
     init_std: float = 0.0           # standard deviation of W and V at the start
@@ -252,12 +256,12 @@ class Settings:
 
     def __post_init__(self):
         """Check the given values, and fill in the defaults that depend on others."""
-        for field in fields(self):
+        for field in fields(self):                                  # the given values
             if getattr(self, field.name) is not None:
                 value = checked(field.name, field.type, getattr(self, field.name))
                 setattr(self, field.name, value)
-        attention, least = self.model == "attention", sts.LAWS[law(self)][1]
-        if self.pe_dim is None:
+        attention, least = self.model == "attention", sts.LAWS[law(self)][1]    # d_e >= least(T)
+        if self.pe_dim is None:                                     # defaults
             self.pe_dim = least(2 * self.T) if least(2 * self.T) > 1 else 170
         if self.lr is None:
             self.lr = 0.01 if self.optimizer == "adam" else 2.0 if attention else 0.02
@@ -266,7 +270,7 @@ class Settings:
             self.T_test = [T for T in lengths if least(T) <= self.pe_dim]
         if self.q_test is None and attention:
             self.q_test = [q for q in (2, 3, 4, 5, 8) if self.q != q <= self.T]
-        for name, need in idle(self).items():
+        for name, need in idle(self).items():                       # what does not fit together
             if getattr(self, name) != getattr(Settings, name):
                 raise ValueError(f"{name} needs {need}: leave it out, got {getattr(self, name)}")
         if self.hidden is None and not attention:
@@ -308,7 +312,7 @@ def checked(name, kind, value):
             return words[words.index(value)]
         raise ValueError(f"{name} must be one of {', '.join(map(str, words))}, got {value!r}")
     numbers, many, zero = np.asarray(value), kind == list[int], name in ("seed", "init_std")
-    allowed = "uiU" if numbers.size and kind is not float else "uifU"       # kinds of arrays
+    allowed = "uiU" if numbers.size and kind is not float else "uifU"   # unsigned, int, float, text
     try:
         if numbers.ndim == many and numbers.dtype.kind in allowed:
             numbers = numbers.astype(float if kind is float else int)
@@ -377,7 +381,7 @@ def load(path, c=None, same_code=True):
 
 
 def command_line():
-    """The argparse parser: a group of flags for each group of settings, and one for the file."""
+    """The argparse parser.  Groups, flags and help are read from the source of Settings."""
     parser = argparse.ArgumentParser(
         usage="python train.py [--FLAG VALUE ...]", description=__doc__.split("\n\nThroughout")[0],
         formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
@@ -388,7 +392,8 @@ def command_line():
         if setting := re.fullmatch(r"    (\w+): (.*) = (.*?) +# (.*)", line):
             name, kind, default, text = setting.groups()
             how = {"action": "store_true"} if kind == "bool" else {
-                "choices": choices(name), "metavar": None if choices(name) else "N",
+                "choices": choices(name),
+                "metavar": None if choices(name) else "X" if kind == "float" else "N",
                 "nargs": "+" if kind.startswith("list") else None}
             if default not in ("None", "False"):
                 text += f" ({json.loads(default)})"
@@ -399,7 +404,8 @@ def command_line():
     group = parser.add_argument_group("file")
     group.add_argument("--out", type=Path, metavar="RUN.npz", help="file of the run (in the folder "
                        "runs, named after the settings)")
-    group.add_argument("--resume", action="store_true", help="continue the run in this file")
+    group.add_argument("--resume", action="store_true",
+                       help="continue the run in this file (give the same flags)")
     return parser
 
 
@@ -451,7 +457,7 @@ def main():
         path = out or RUNS / file_name(c, given)
         part = path.with_suffix(".part.npz")
         if path.exists():
-            load(path, c, same_code=False)          # refuses to replace anything else
+            load(path, c, same_code=False)          # never replaces a different run
         kept = [file for file in (part, path) if resume and file.exists()]
         run = load(kept[0], c) if kept else start(c)
         batch(c, 0)                                 # fails before anything is written, if too large

@@ -58,7 +58,7 @@ def score_law(numbers, least=1e-30):
             coins = coin_law(n)
             coins = coins[coins > least]
             spread = np.zeros(k * (len(coins) - 1) + 1)
-            spread[::k] = coins                                 # steps of 2k, where v has steps of 2
+            spread[::k] = coins                                 # steps of 2k, where v has 2
             law = np.convolve(law, spread)
     return law / law.sum()
 
@@ -98,14 +98,17 @@ def sample_scores(rng, T, d_e, q, draws):
 
 
 def attention_moments(a, scores):
-    """For each draw sum_j P_j^2, sum_{j in y} P_j, and their derivatives by a: (4, draws)."""
+    """For each draw sum_j P_j^2, sum_{j in y} P_j, and their derivatives by a: (4, draws).
+
+    If a is an array, these are (4, draws, a's length).
+    """
     gaps, selected, counts = scores
-    e = np.exp(a * gaps)
-    Z, dZ, squares, dsquares = (counts @ np.stack([e, gaps * e, e * e, 2 * gaps * e * e], 1)).T
-    inside, dinside = e[selected].sum(axis=1), (gaps * e)[selected].sum(axis=1)
-    single, inside = squares / Z ** 2, inside / Z
-    return np.array([single, inside, dsquares / Z ** 2 - 2 * single * dZ / Z,
-                     (dinside - inside * dZ) / Z])
+    e = np.exp(np.multiply.outer(gaps, a))                              # (m,) or (m, length)
+    de = (gaps * e.T).T
+    Z, dZ = counts @ e, counts @ de
+    single, dsingle = counts @ e ** 2 / Z ** 2, counts @ (2 * e * de) / Z ** 2
+    inside, dinside = e[selected].sum(axis=1) / Z, de[selected].sum(axis=1) / Z
+    return np.array([single, inside, dsingle - 2 * single * dZ / Z, dinside - inside * dZ / Z])
 
 
 def mean_attention(moments, T, q, K):
@@ -163,17 +166,15 @@ def noise_floor(scores, d, q, K=1):
     then, and the best a is the largest one.  a is searched from 0.1 to 5 d_e, where neighbours on
     the lattice have logits that differ by 10.
     """
-    def best(a):
-        length, S, _, _ = mean_attention(attention_moments(a, scores), scores[2][0].sum(), q, K)
-        alpha = S / (q * length)
-        return float(d / 2 * (1 / q - alpha * S / q)), float(a), float(alpha)
-
-    grid = np.geomspace(0.1, 10 / -scores[0][1] if len(scores[0]) > 1 else 10, 24)
+    T, limit = scores[2][0].sum(), 10 / -scores[0][1] if len(scores[0]) > 1 else 10
+    grid = np.geomspace(0.1, limit, 24)
     for _ in range(4):
-        found = [best(a) for a in grid]
-        i = found.index(min(found))
-        grid = np.geomspace(grid[max(i - 1, 0)], grid[min(i + 1, len(grid) - 1)], 6)
-    return found[i]
+        length, S, _, _ = mean_attention(attention_moments(grid, scores), T, q, K)
+        L = d / 2 * (1 / q - S ** 2 / (q ** 2 * length))
+        i = L.argmin()
+        least = float(L[i]), float(grid[i]), float(S[i] / (q * length[i]))
+        grid = np.geomspace(grid[max(i - 1, 0)], grid[min(i + 1, len(grid) - 1)], 8)
+    return least
 
 
 # The width
@@ -224,18 +225,19 @@ def top_attention(T, q, d_e):
         that an unselected position can have.
     So S is a mean of `tied` over n, and for q = 3 over the o_i.
     """
+    if q < 3:
+        n = np.arange(d_e + 1)
+        chance = coin_law(d_e) if q == 2 else n == d_e
+        return float(chance @ tied(q, 0.5 ** n, 1.0, T - q))
     logs, S = np.concatenate([[0], np.cumsum(np.log(np.arange(1, d_e + 1)))]), 0
-    for n in range(d_e + 1) if q > 1 else [d_e]:
-        o = np.array([[d_e - n]])
-        if q == 3:
-            o = np.indices((d_e - n + 1,) * 2).reshape(2, -1)
-            o = np.vstack([o, d_e - n - o.sum(axis=0)])
-            o = o[:, o[2] >= 0]                                         # (3, patterns)
-        chance = np.exp(logs[d_e] - logs[n] - logs[o].sum(axis=0) - (q - 1) * d_e * math.log(2))
-        law = score_law([0, n] if q == 1 else [0, 0, n] if q == 2 else [0, d_e - n, 0, n], 0)
-        below = o.min(axis=0) if q == 3 else [0]
-        m = (o == below).sum(axis=0) if q == 3 else q
-        S += (chance * tied(m, law[below], law[::-1].cumsum()[::-1][below], T - q)).sum()
+    for n in range(d_e + 1):
+        o = np.indices((d_e - n + 1,) * 2).reshape(2, -1)
+        o = np.vstack([o, d_e - n - o.sum(axis=0)])
+        o = o[:, o[2] >= 0]                                             # (3, patterns)
+        chance = np.exp(logs[d_e] - logs[n] - logs[o].sum(axis=0) - d_e * math.log(4))
+        law, below = score_law([0, d_e - n, 0, n], 0), o.min(axis=0)
+        m = (o == below).sum(axis=0)
+        S += chance @ tied(m, law[below], law[::-1].cumsum()[::-1][below], T - q)
     return float(S)
 
 
@@ -271,21 +273,40 @@ def birthday_width(T, q, share, K):
     return d_e + excess / (before - excess) if d_e > 1 else 1.0
 
 
+def remaining_shares(rng, T, q, d_e, K, trained, draws, parts):
+    """The share with the best weights, in each of some equal parts of the draws (parts,).
+
+    Weights and arguments as in needed_width.
+    """
+    if K == math.inf and not trained and q <= 3 and q < T:
+        return np.full(parts, expectation_share(top_attention(T, q, d_e), T, q))
+    gaps, *scores = sample_scores(rng, T, d_e, q, draws)
+    shares = []
+    for part in range(parts):
+        own = gaps, *(array[part::parts] for array in scores)
+        L, a, alpha = noise_floor(own, 2 * q, q, 1 if trained else K)       # d = 2q: L is a share
+        shares.append(stochastic_slopes(a, alpha, own, 2 * q, q, K)[0] if trained else L)
+    return np.array(shares)
+
+
 def needed_width(T, q, share, K, rng, trained=False, numbers=30_000):
     """The least d_e for an error of this share of d/(2q), and its standard error.
 
     The model averages K draws of encodings; K = math.inf is Definition 5.  Its weights are a W*,
-    alpha V*, with the (a, alpha) that are best for K draws.  If trained, with those that are best
-    for one draw, which training with one draw in a step finds.  d does not matter, since L is
-    proportional to it.  After a search for the region, shares are measured at some d_e within 12 %
-    of it, in 8 independent parts with numbers/d_e draws each (but 100 to 2000).  The width is where
-    a quadratic through the mean shares, ln d_e against ln share, has the given share, and its error
-    is a jackknife over the parts.  For K = math.inf rare draws decide.  Unless trained, the best a
-    is then at its limit or has a share close to it, and for q <= 3 top_attention gives the width
-    without error.  For q > 3 the result is too high where S is not far above 1/draws.
+    alpha V*.  They are the best ones for K draws, or, if trained, the best ones for one draw, which
+    training with one draw in a step finds.  (From T of about 10^5 on, the loss of one draw has a
+    second, local minimum at half of this a, with a large alpha.  Training may stay there.)  d does
+    not matter, since L is proportional to it.
+
+    Bisection finds the region.  There the share is measured at several d_e, in 8 independent parts
+    with numbers/d_e draws each (but 100 to 2000).  A line through ln d_e against the logarithm of
+    the mean shares gives the width, a real number, and the jackknife over the parts its error.
+    For K = math.inf the best a is at its limit, or hardly better than that.  Rare draws decide
+    there, so for q <= 3 top_attention gives S without error.  For q > 3 S comes from the draws, and
+    the width is too high if S is not well above 1/draws.
 
     Heuristics for q >= 3.  With one draw a is about ln T, so that T unselected positions get little
-    attention.  Then the logits of the selected positions have the variance
+    attention.  The logits of the selected positions then have the variance
     a^2 (q - 1)(q - 2)/(q d_e), see noise_floor, which is also the share.  So d_e grows as (ln T)^2.
     With the best weights for many draws it is enough if the highest unselected score, about
     sqrt(2 q ln T / d_e), is below the selected ones, about 1.  So d_e grows as ln T.
@@ -297,73 +318,72 @@ def needed_width(T, q, share, K, rng, trained=False, numbers=30_000):
     if not (0 < share < 1 and 1 <= q <= T and K >= 1):
         raise ValueError(f"need 0 < share < 1, 1 <= q <= T, K >= 1: got {share=}, {T=}, {q=}, {K=}")
 
-    def remaining(d_e, times=1):
-        """The share with this d_e."""
-        if K == math.inf and not trained and q <= 3 and q < T:
-            return expectation_share(top_attention(T, q, d_e), T, q)
-        scores = sample_scores(rng, T, d_e, q, times * min(2000, max(100, numbers // d_e)))
-        L, a, alpha = noise_floor(scores, 2 * q, q, 1 if trained else K)    # d = 2q: L is a share
-        return stochastic_slopes(a, alpha, scores, 2 * q, q, K)[0] if trained else L
+    def ratios(d_e, parts):
+        """remaining_shares over the share that is asked for (parts,)."""
+        draws = min(2000, max(100, numbers // d_e)) * (8 if parts > 1 else 4)
+        return remaining_shares(rng, T, q, d_e, K, trained, draws, parts) / share
 
-    found = {1: remaining(1, 4)}
     low = high = 1
-    while found[high] > share:
+    found = {1: ratios(1, 1)}
+    while found[high] > 1:
         low, high = high, 2 * high
-        found[high] = remaining(high, 4)
+        found[high] = ratios(high, 1)
     if high == 1:
         return 1.0, 0.0
     while high - low > 1 and (high > 1.1 * low or found[low] > 1.3 * found[high]):
         middle = round(math.sqrt(low * high))
-        found[middle] = remaining(middle, 4)
-        low, high = (middle, high) if found[middle] > share else (low, middle)
-    sizes = math.sqrt(low * high) * np.geomspace(0.88, 1 / 0.88, 3)
+        found[middle] = ratios(middle, 1)
+        low, high = (middle, high) if found[middle] > 1 else (low, middle)
+
+    sizes = math.sqrt(low * high) * np.geomspace(0.84, 1 / 0.84, 4)
     sizes = np.unique([low, high, *sizes.round().astype(int)])
-    shares = np.array([[remaining(d_e) for d_e in sizes] for _ in range(8)])
+    found = np.transpose([ratios(d_e, 8) for d_e in sizes])             # (8, sizes)
+    near = abs(found.mean(axis=0) - 1) < 0.3
+    near |= (sizes == low) | (sizes == high)
 
-    def crossing(shares):
-        excess = np.log(shares.mean(axis=0) / share)
-        return math.exp(np.polyfit(excess[near], np.log(sizes[near]), 1)[-1])
+    def crossing(found):
+        y = np.log(found[:, near].mean(axis=0))
+        return math.exp(np.polyfit(y, np.log(sizes[near]), 1)[-1])
 
-    near = (abs(np.log(shares.mean(axis=0) / share)) < 0.3) | (sizes == low) | (sizes == high)
-
-    without = [crossing(np.delete(shares, part, axis=0)) for part in range(8)]
-    return crossing(shares), math.sqrt(7) * float(np.std(without))
+    without = [crossing(np.delete(found, part, axis=0)) for part in range(8)]
+    return crossing(found), math.sqrt(7) * float(np.std(without))
 
 
 def demo():
     """Print a tour: floors, errors at any length, and the width that is needed."""
-    rng, T, d, q, d_e = np.random.default_rng(0), 200, 5, 3, 170
-    print(f"Random signs, d = {d}.  The least loss at T = {T}, d_e = {d_e}, when K draws are averaged,"
-          "\nover d/(2q), +- its standard error.  For q = 3 one draw has a floor, for q = 2 it has not.\n")
-    for q_floor, K in (3, 1), (3, 16), (2, 1):
-        _, a, alpha = noise_floor(sample_scores(rng, T, d_e, q_floor, 300), d, q_floor, K)
-        L, error = predict_loss(rng, a, alpha, T, 2 * q_floor, q_floor, d_e, K, 0.01)
-        print(f"  q = {q_floor}, K = {K:2d}   {L:.5f} +- {error:.5f}   at a = {a:.1f}, alpha = {alpha:.2f}")
+    rng, T, d_e = np.random.default_rng(0), 200, 170
+    print(f"Random signs, T = {T}, d_e = {d_e}: the least share of d/(2q) with K draws, +- its"
+          "\nstandard error.  For q = 2 selected tokens have equal logits in a draw, not for q = 3\n")
+    for q, K in (3, 1), (3, 16), (2, 1):
+        _, a, alpha = noise_floor(sample_scores(rng, T, d_e, q, 300), 2 * q, q, K)
+        share, error = predict_loss(rng, a, alpha, T, 2 * q, q, d_e, K, 0.02)
+        print(f"  q = {q}, K = {K:2d}   {share:.4f} +- {error:.4f}   at a = {a:.1f}, {alpha = :.2f}")
 
-    print(f"\nThe error of the weights 4.2 W*, 1.8 V*, by length; q = {q}, d_e = {d_e}, K = 16.\n")
-    for length in 200, 5000, 10 ** 9:
-        L, error = predict_loss(rng, 4.2, 1.8, length, d, q, d_e, 16, 0.01)
-        print(f"  T = {length:10d}   {L:.4f} +- {error:.4f}")
+    q = 3
+    print("\nThe share that remains with the weights 4.2 W*, 1.8 V*, by length; q = 3, K = 16.\n")
+    for length in 200, 2000, 10 ** 9:
+        share, error = predict_loss(rng, 4.2, 1.8, length, 2 * q, q, d_e, 16, 0.02)
+        print(f"  T = {length:10d}   {share:.4f} +- {error:.4f}")
 
-    print("\nThe least d_e for an error of 10 % of d/(2q), q = 3.  Trained: with the weights that are"
-          "\nbest for one draw.  With one draw it grows as (ln T)^2, with the expectation as ln T.\n")
-    print("           T   16 draws, trained       one draw      16 draws   expectation")
-    for length in 100, 10_000, 1_000_000:
+    print("\nThe least d_e for a share of 10 %, q = 3.  Trained: with the weights that are best for"
+          "\none draw.  For one draw it grows as (ln T)^2, for the expectation as ln T.\n")
+    print("           T   16 draws, trained      one draw           16 draws        expectation")
+    for length in 100, 10_000:
         row = [needed_width(length, q, 0.1, K, rng, trained, 5000)
                for K, trained in ((16, True), (1, False), (16, False), (math.inf, False))]
-        print(f"  {length:10d}" + "".join(f"   {value:8.1f} +- {error:4.1f}" for value, error in row))
+        print(f"  {length:10d}" + "".join("   {:8.1f} +- {:4.1f}".format(*pair) for pair in row))
 
     print("\nThe same for q = 1 and q = 2, 16 draws, trained; and the birthday law.\n")
     print("           T      q = 1            law      q = 2            law")
-    for length in 20, 1000, 10 ** 9:
+    for length in 20, 10 ** 9:
         print(f"  {length:10d}" + "".join("   {:6.2f} +- {:.2f}   {:6.2f}".format(
             *needed_width(length, q, 0.1, 16, rng, True, 5000), birthday_width(length, q, 0.1, 16))
             for q in (1, 2)))
 
-    print("\nWith Definition 5 little attention on y is enough, since the rest averages out: for 10 %")
+    print("\nThe attention on y that is enough for a share of 10 % with Definition 5; q = 3.\n")
     for length in 100, 10_000, 1_000_000:
-        S = 1 / (1 + math.sqrt((length - q) / (9 * q)))
-        print(f"  T = {length:8d}   S = {S:.4f}   share {expectation_share(S, length, q):.3f}")
+        S = 1 / (1 + math.sqrt((length - 3) / 27))
+        print(f"  T = {length:8d}   {S:.4f}   share {expectation_share(S, length, 3):.3f}")
 
 
 if __name__ == "__main__":
