@@ -322,6 +322,7 @@ def test_theory_stands_alone_and_prints_its_tables(tmp_path):
     done = subprocess.run([sys.executable, "-I", "theory.py"], cwd=tmp_path, capture_output=True,
                           text=True)
     assert (done.returncode, done.stderr) == (0, "")
-    for row in ("10000  0.01106   4.247   1.915   0.955", "1000    139608    1.36e+05",
+    for row in ("10000  0.01106   4.247   1.915   0.955", "W = V = 0  4847", "V = V*     4650",
+                "W = W*     1018", "353007 steps", "1000    139608    1.36e+05",
                 "100000   0.01892    1.0000     0.30912    1.0000     2991"):
         assert row in done.stdout

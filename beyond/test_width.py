@@ -149,6 +149,20 @@ def test_the_noise_floor_is_the_least_loss(K):
             assert other >= L * (1 - 1e-3)
 
 
+@pytest.mark.parametrize("d_e", (300, 640, 1200))
+def test_the_lower_one_of_two_minima_is_found(d_e):
+    """For large T the loss of one draw has two of them as a function of a."""
+    scores = width.sample_scores(np.random.default_rng(0), 10 ** 9, d_e, 3, 100)
+    grid = np.geomspace(5, 50, 200)
+    length, S, _, _ = width.mean_attention(width.attention_moments(grid, scores), 10 ** 9, 3, 1)
+    shares = 1 - S ** 2 / (3 * length)
+    minima = np.flatnonzero((shares[1:-1] < shares[:-2]) & (shares[1:-1] < shares[2:])) + 1
+    assert len(minima) == 2
+    L, a, _ = width.noise_floor(scores, 6, 3)
+    assert math.isclose(L, shares.min(), rel_tol=1e-3)
+    assert math.isclose(a, grid[shares.argmin()], rel_tol=0.05)
+
+
 def test_averaging_lowers_the_noise_floor_and_definition_5_has_none():
     floors = [width.noise_floor(SCORES, 5, 3, K)[0] for K in (1, 4, 16, math.inf)]
     assert floors[0] > 2 * floors[1] > 4 * floors[2] > 0 and abs(floors[3]) < 1e-5
@@ -269,6 +283,11 @@ def test_a_width_of_1_is_enough_where_all_positions_are_selected():
 def test_impossible_arguments_are_refused_in_one_line(T, q, share, K):
     with pytest.raises(ValueError, match="^need 0 < share < 1, 1 <= q <= T, K >= 1: got .*$"):
         width.needed_width(T, q, share, K, np.random.default_rng(0))
+
+
+def test_a_width_that_does_not_fit_into_memory_is_refused():
+    with pytest.raises(ValueError, match="^a share of 1e-06 needs a d_e above 16384"):
+        width.needed_width(100, 3, 1e-6, 1, np.random.default_rng(0), numbers=1)
 
 
 def test_width_stands_alone_and_prints_its_tables(tmp_path):

@@ -248,7 +248,7 @@ def full_model_law(t, T, d, q, query, lr=1.0, d_e=None, onehot=False):
     its best value for m = x + q y, the logit of selected positions.  alpha depends on m so steeply
     that m nearly stops, and W moves along I - 11^T/q, whose squared norm is
     N = T^2/q^2 + T (1 - 2/q).  So 1/L grows by 4 lr/N a step: L falls like 1/t.
-    More exactly, m creeps upwards.  With alpha' = dalpha/dm, a flow on the surface of these alpha has
+    More exactly, m creeps upwards.  With alpha' = dalpha/dm, a flow along these alpha has
         N - (T/q)^2 (T/q - 1)^2 / (T^2/q^2 + d alpha'^2)
     instead of N, which tends to N as m grows.
     """
@@ -300,6 +300,16 @@ def demo():
     for t in 1000, 3000, 10_000, 30_000, 100_000:
         growth = (1 / L[t] - 1 / L[t - 100]) / 100 / (4 / (T - 1))
         print(f"  {t:7d}  {L[t]:.5f}  {a[t]:6.3f}  {alpha[t]:6.3f}   {growth:.3f}")
+
+    print("\nThe plateau is W's: steps until L = d/(4q) from three starts.\n")
+    for name, start in (("W = V = 0", (0, 0)), ("V = V*", (0, 1)), ("W = W*", (1, 0))):
+        path = descend(lambda *numbers: onehot_slopes(*numbers, T, d, q), 1.0, 6000, T - 1, d,
+                       start=start)
+        print(f"  {name:9}  {(path[0] <= d / (4 * q)).argmax()}")
+
+    lr = 1 / (20 * d * d)
+    print(f"\nUnder the conditions of Theorem 1 at T = 20, lr 1/(20 d^2) = {lr:g}:"
+          f"\n  {count_steps(0.01, 20, d, q, lr)} steps until L = 0.01 d/(2q)")
 
     print("\nSteps until L = 0.01 d/(2q), one-hot: counted by the recursion, and in closed form.\n")
     print("        T   counted   predicted")

@@ -139,12 +139,12 @@ def stochastic_slopes(a, alpha, scores, d, q, K=1):
 def predict_loss(rng, a, alpha, T, d, q, d_e, K=1, precision=0.005):
     """The loss of the weights a W*, alpha V* at any length T, and its standard error.
 
-    Draws scores, 200 at a time, until the standard error is at most precision L (or 10^-6).  To
-    first order L - E L is the mean over the draws of the part of L that is linear in them, and the
-    deviation of that part gives the error.
+    Draws scores, 200 at a time, until the standard error is at most precision L, or at most 10^-6,
+    but no more than 10^5 draws.  To first order L - E L is the mean over the draws of the part of L
+    that is linear in them, and the deviation of that part gives the error.
     """
     moments, L, error = np.empty((4, 0)), 0, math.inf
-    while error > max(precision * L, 1e-6):
+    while error > max(precision * L, 1e-6) and moments.shape[1] < 10 ** 5:
         scores = sample_scores(rng, T, d_e, q, 200)
         moments = np.concatenate([moments, attention_moments(a, scores)], axis=1)
         length, S, _, _ = mean_attention(moments, T, q, K)
@@ -164,11 +164,11 @@ def noise_floor(scores, d, q, K=1):
     mean have the variance (q - 1)(q - 2) / (q d_e), so one draw cannot select exactly, and training
     with one draw has a floor.  For q <= 2 the scores are equal.  No other position scores higher
     then, and the best a is the largest one.  a is searched from 0.1 to 5 d_e, where neighbours on
-    the lattice have logits that differ by 10.
+    the lattice have logits that differ by 10.  For large T there can be two minima.
     """
     T, limit = scores[2][0].sum(), 10 / -scores[0][1] if len(scores[0]) > 1 else 10
-    grid = np.geomspace(0.1, limit, 24)
-    for _ in range(4):
+    grid = np.geomspace(0.1, limit, 64)
+    for _ in range(3):
         length, S, _, _ = mean_attention(attention_moments(grid, scores), T, q, K)
         L = d / 2 * (1 / q - S ** 2 / (q ** 2 * length))
         i = L.argmin()
@@ -313,7 +313,7 @@ def needed_width(T, q, share, K, rng, trained=False, numbers=30_000):
     A small width is enough for large T, but time is not: the plateau of training takes about
     T^2/(2 lr d) steps (theory.py).
 
-    Raises ValueError unless 0 < share < 1, 1 <= q <= T and K >= 1.
+    Raises ValueError unless 0 < share < 1, 1 <= q <= T and K >= 1, and if d_e is above 10^4 or so.
     """
     if not (0 < share < 1 and 1 <= q <= T and K >= 1):
         raise ValueError(f"need 0 < share < 1, 1 <= q <= T, K >= 1: got {share=}, {T=}, {q=}, {K=}")
@@ -326,6 +326,8 @@ def needed_width(T, q, share, K, rng, trained=False, numbers=30_000):
     low = high = 1
     found = {1: ratios(1, 1)}
     while found[high] > 1:
+        if high > 10_000:
+            raise ValueError(f"a share of {share:g} needs a d_e above {high}: too many for memory")
         low, high = high, 2 * high
         found[high] = ratios(high, 1)
     if high == 1:
@@ -353,11 +355,11 @@ def demo():
     """Print a tour: floors, errors at any length, and the width that is needed."""
     rng, T, d_e = np.random.default_rng(0), 200, 170
     print(f"Random signs, T = {T}, d_e = {d_e}: the least share of d/(2q) with K draws, +- its"
-          "\nstandard error.  For q = 2 selected tokens have equal logits in a draw, not for q = 3\n")
+          "\nstandard error.  In one draw selected tokens have equal logits only for q <= 2.\n")
     for q, K in (3, 1), (3, 16), (2, 1):
         _, a, alpha = noise_floor(sample_scores(rng, T, d_e, q, 300), 2 * q, q, K)
         share, error = predict_loss(rng, a, alpha, T, 2 * q, q, d_e, K, 0.02)
-        print(f"  q = {q}, K = {K:2d}   {share:.4f} +- {error:.4f}   at a = {a:.1f}, {alpha = :.2f}")
+        print(f"  q = {q}, K = {K:2d}   {share:.4f} +- {error:.4f}   {a = :.1f}, {alpha = :.2f}")
 
     q = 3
     print("\nThe share that remains with the weights 4.2 W*, 1.8 V*, by length; q = 3, K = 16.\n")
