@@ -17,10 +17,10 @@ positions are in y.  Throughout this file we have:
     a_l          h_{l-1} weight_l + bias_l, and h_l = relu(a_l)         (n, width of layer l)
     f            the output, a_l of the last layer                      (n, d)
 
-The paper proves that a net needs a first layer of width Omega(T d).  `width_lower_bound` is an
-average-case bound with its constants (derived here), and `constructed_fcn` gives nets of width
-2 T d and T d that solve the task.  The inputs of a net, its layers and its initial weights are our
-choice.
+The paper proves that a net needs a first layer of width Omega(T d).  `width_lower_bound` is a
+bound for Gaussian X and uniform y, with its constants (derived here), and `constructed_fcn` gives
+nets of width 2 T d and T d that solve the task.  The inputs of a net, its layers and its initial
+weights are our choice.
 """
 
 import math
@@ -149,7 +149,7 @@ def constructed_fcn(T, d, q, B, narrow=False):
 
     narrow: a net of width T d, the least that the bound allows.  It is exact while all |x_i| <= B:
 
-        f = (1/q) sum_i relu(x_i + B (2 y_i - 1)) - B
+        f = -B + (1/q) sum_i relu(x_i + B (2 y_i - 1))
 
     since relu gives x_i + B for the q positions in y, and 0 for the others.
     """

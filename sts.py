@@ -12,7 +12,7 @@ Throughout this file we have:
     X            tokens x_j, i.i.d. N(0, I_d)                           (n, T, d)
     y            the q selected positions of each sequence              (n, q) ints
     E            positional encodings, row j is e_j                     (T, d_e)
-    z_j          (x_j, e_j), what attention sees of position j; a column of the paper's Z
+    z_j          (x_j, e_j), what attention sees of position j; the paper's Z is [z_0 ... z_{T-1}]
     z_query      (0, U), what attention sees of the subset y
     U            the sum of e_i over i in y, or their mean              (n, d_e)
     W, V         key-query matrix and value matrix        (d + d_e, d + d_e), (d, d + d_e)
@@ -20,7 +20,7 @@ Throughout this file we have:
                                           (n, T), or (n, T + 1) if z_query is a key
     f            sum_j P_j V z_j, the output of the model               (n, d)
 
-A batch has one sequence in each row, so M r becomes r @ M.T.  Rows and columns 0..d-1
+Vectors of a batch are rows, so a product M v is written v @ M.T.  Rows and columns 0..d-1
 of W, and columns 0..d-1 of V, belong to tokens; the last d_e belong to encodings.  The z_j of a
 batch would be n T (d + d_e) numbers, and are never stored.  All sequences share E, so W and V are
 multiplied with E once, before anything is done per sequence.
@@ -35,7 +35,7 @@ def sample_sts(rng, n, T, d, q, dtype=np.float64):
     X is i.i.d. N(0, 1).  Each row of y holds q different positions, and all q-subsets of 0..T-1
     are equally likely.  Only the set matters: the order within a row is not uniform.
     `rng` is a numpy.random.Generator; dtype is float32 or float64.
-    In memory X is (n, d, T), as attention sums over positions.
+    X is a view of an (n, d, T) array, for speed.
     Raises ValueError unless n, T, d >= 1 and 1 <= q <= T.
     """
     if min(n, T, d) < 1:
@@ -229,8 +229,9 @@ def ground_truth(d, d_e, T=None):
     Both are zero but for one block, which is the identity: the PE-PE block of W* (its last d_e rows
     and columns), and the token block of V* (its first d columns).  If encodings are orthonormal and
     the keys are Z, a W* and V* solve the task as a grows.
-    For one-hot encodings give T.  From zero, gradient descent on the population loss then grows the
-    block I - 11^T/T on the T trained positions, where 1 is the vector of ones (beyond/theory.py).
+    With T, for one-hot encodings, the block of W* is I - 11^T/T on the T trained positions instead,
+    where 1 is the vector of ones: gradient descent from zero on the population loss grows it
+    (derived in beyond/theory.py).
     """
     W, V = np.zeros((d + d_e, d + d_e)), np.eye(d, d + d_e)
     W[d:, d:] = np.eye(d_e)

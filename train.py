@@ -10,8 +10,8 @@ Throughout this file we have:
     t              the number of updates so far; the run keeps it too
     X, y, E        the tokens, the selected positions and the positional encodings, as in sts.py
     L              the loss on a batch
-    run            a dict that holds everything about a run, in float32; its file is a .npz with the
-                   same names:
+    run            a dict that holds everything about a run (weights in float32); its file is a .npz
+                   with the same names:
 
     config         c; in the file it is JSON text
     W, V           the weights of attention; a net has weight_1, bias_1, weight_2, ...
@@ -129,8 +129,8 @@ def evaluate(run):
         run["cos_V"][i] = sts.cosine(run["V"], V_star)
 
 
-# What a run draws at random.  Each purpose and each step has a random stream of its own.  So all
-# runs with one seed see the same sequences, and a resumed run continues bit for bit.
+# What a run draws at random.  Each purpose and each step has a random stream of its own.  So runs
+# with one seed and one task see the same sequences, and a resumed run continues bit for bit.
 
 
 def stream(c, purpose, *part):
@@ -305,7 +305,7 @@ def choices(name):
 
 
 def checked(name, kind, value):
-    """A setting as plain Python, if it comes from NumPy or is a flag's text; or ValueError."""
+    """A setting, which may come from NumPy or be a flag's text, as plain Python; or ValueError."""
     words = [False, True] if kind is bool else choices(name)
     if words:
         if value in words:

@@ -19,6 +19,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE)]
 
 import sts
 import theory
+import train
 import width
 
 both_queries = pytest.mark.parametrize("query", ("sum", "mean"))
@@ -315,6 +316,44 @@ def test_the_reach_is_the_length_where_the_law_has_the_share(share):
     A = math.sqrt(d * (T - q) / (2 * q * q * 1e-7))
     leading = (1 + math.sqrt(2)) * q * A + (2 + math.sqrt(2)) * (T - q)
     assert math.isclose(theory.reach(1e-7, T, d, q), leading, rel_tol=0.001)
+
+
+# Against training of train.py on sampled sequences
+
+
+def check_training(slopes, norms2, T, d, q, pe_dim, lr, steps, **settings):
+    """W, V and the last losses of a run on fresh batches are within a few per cent of descend."""
+    run = train.train(T=T, d=d, q=q, pe_dim=pe_dim, lr=lr, steps=steps, fresh=True, evaluations=1,
+                      eval_sequences=2, T_test=[T], q_test=[q], **settings)
+    L, a, alpha = theory.descend(slopes, lr, steps, *norms2)
+    assert L[-1] < 0.5 * L[0]
+    truth = sts.ground_truth(d, pe_dim, T if "pe" in settings else None)
+    for name, star, exact in zip("WV", truth, (a[-1], alpha[-1])):
+        multiple = (run[name] * star).sum() / (star ** 2).sum()
+        assert math.isclose(multiple, exact, rel_tol=0.05)
+    assert math.isclose(run["loss"][-100:].mean(), L[-100:].mean(), rel_tol=0.1)
+
+
+@pytest.mark.parametrize("settings", ({"pe": "onehot"}, {"pe_family": "orthonormal"},
+                                      {"draws": 1}, {"draws": 4}))
+def test_the_recursions_predict_sampled_training(settings):
+    T, d, q = 8, 3, 3
+    d_e, norm2, lr, steps = (8, 7, 0.5, 500) if "pe" in settings else (16, 16, 1.0, 250)
+    scores = width.sample_scores(np.random.default_rng(0), T, d_e, q, 800)
+
+    def slopes(*numbers):
+        if "draws" in settings:
+            return width.stochastic_slopes(*numbers, scores, d, q, settings["draws"])
+        return theory.onehot_slopes(*numbers, T, d, q)
+    check_training(slopes, (norm2, d), T, d, q, d_e, lr, steps, **settings)
+
+
+@both_queries
+def test_the_recursion_of_the_full_model_predicts_sampled_training(query):
+    T, d, q, d_e = 10, 3, 2, 20
+    check_training(lambda *numbers: theory.full_model_slopes(*numbers, T, d, q, query), (d_e, d),
+                   T, d, q, d_e, 1.0, 450, pe_family="orthonormal", attend_to_query=True,
+                   query=query)
 
 
 def test_theory_stands_alone_and_prints_its_tables(tmp_path):

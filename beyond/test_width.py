@@ -285,7 +285,8 @@ def test_impossible_arguments_are_refused_in_one_line(T, q, share, K):
         width.needed_width(T, q, share, K, np.random.default_rng(0))
 
 
-def test_a_width_that_does_not_fit_into_memory_is_refused():
+def test_a_width_that_does_not_fit_into_memory_is_refused(monkeypatch):
+    monkeypatch.setattr(width, "remaining_shares", lambda *arguments: np.ones(1))
     with pytest.raises(ValueError, match="^a share of 1e-06 needs a d_e above 16384"):
         width.needed_width(100, 3, 1e-6, 1, np.random.default_rng(0), numbers=1)
 
