@@ -128,7 +128,7 @@ def width_lower_bound(m, T, d, q):
        The bound is half the sum of those that are left.
     3. For m >= 1 the bound is sharp, if anything may follow the first layer.  Let the first
        layer compute the m best numbers, and add to one of them B times an integer that codes y.
-       Rounding gives y back, unless that number exceeds B/2, and then A P x can be computed.  As B
+       Unless the number itself exceeds B/2, rounding gives y back, and A P x can be computed.  As B
        grows, the loss tends to the bound.
     Raises ValueError unless m >= 0, T, d >= 1 and 1 <= q <= T.
     """

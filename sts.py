@@ -228,7 +228,7 @@ def ground_truth(d, d_e, T=None):
 
     Both are zero but for one block, which is the identity: the PE-PE block of W* (its last d_e rows
     and columns), and the token block of V* (its first d columns).  If encodings are orthonormal and
-    the keys are Z, a W* and V* solve the task as a grows.
+    the keys are Z, c W* and V* solve the task as c grows.
     With T, for one-hot encodings, the block of W* is I - 11^T/T on the T trained positions instead,
     where 1 is the vector of ones: gradient descent from zero on the population loss grows it
     (derived in beyond/theory.py).
@@ -259,13 +259,13 @@ def demo():
     print("    target ({:5.2f}, {:5.2f})".format(*sts_target(X, y)[0]))
 
     print("\nThe ground truth solves it: W* compares encodings with encodings, V* copies tokens.")
-    print("With a W* and V*, attention to unselected tokens vanishes as a grows:")
+    print("With c W* and V*, attention to unselected tokens vanishes as c grows:")
     E = positional_encoding("orthonormal", T, d_e, rng)[0]
     W_star, V_star = ground_truth(d, d_e)
-    for a in 0, 2, 4, 8, 16:
-        f, _ = forward(a * W_star, V_star, X, y, E)
-        L, _, _ = loss_and_grads(a * W_star, V_star, X, y, E)
-        print(f"    a = {a:2d}   f = ({f[0, 0]:5.2f}, {f[0, 1]:5.2f})   loss {L:.1e}")
+    for c in 0, 2, 4, 8, 16:
+        f, _ = forward(c * W_star, V_star, X, y, E)
+        L, _, _ = loss_and_grads(c * W_star, V_star, X, y, E)
+        print(f"    c = {c:2d}   f = ({f[0, 0]:5.2f}, {f[0, 1]:5.2f})   loss {L:.1e}")
 
     print("\nA check of the gradients at random weights, in a random direction (A, B): their slope")
     print("sum(dL/dW * A) + sum(dL/dV * B) is the complex step Im L(W + ihA, V + ihB) / h, h tiny:")

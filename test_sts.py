@@ -449,7 +449,7 @@ def test_the_program_prints_what_its_file_holds(command):
 
 def test_a_net_is_printed_with_its_bound(command):
     _, out, _ = command("--model fcn --T 6 --d 2 --q 2 --hidden 5 9 --steps 9")
-    assert f"width 5 has an error below {fcn.width_lower_bound(5, 6, 2, 2):.4f}" in out
+    assert f"width 5 has an expected error below {fcn.width_lower_bound(5, 6, 2, 2):.4f}" in out
     assert train.load("runs/fcn-T=6-d=2-hidden=5,9-q=2-steps=9.npz")["weight_2"].shape == (5, 9)
 
 

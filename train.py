@@ -330,7 +330,7 @@ QUICK = {"T": 20, "d": 3, "q": 2, "pe_dim": 40, "batch": 128, "steps": 3000}
 
 
 def configuration(quick=False, **given):
-    """The given settings, with defaults for the others; quick gives those of a small task."""
+    """The given settings, with defaults for the others; quick is a small task."""
     return Settings(**(QUICK if quick else {}) | given)
 
 
@@ -438,7 +438,8 @@ def summary(run):
     print(f"training loss   {last:7.4f}             {last / (c.d / (2 * c.q)):8.1%}")
     if c.model == "fcn":
         bound = fcn.width_lower_bound(c.hidden[0], c.T, c.d, c.q)
-        print(f"No net with a first layer of width {c.hidden[0]} has an error below {bound:.4f}.")
+        print(f"No net with a first layer of width {c.hidden[0]} has an expected error below "
+              f"{bound:.4f}.")
 
 
 @np.errstate(over="ignore", invalid="ignore")       # a diverging run says so once
