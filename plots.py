@@ -362,7 +362,7 @@ def figure_6(runs):
               ylabel="width", xscale="log", yscale="log", ylim=(10, 3000))
     right.set_xticks(lengths, lengths)
     right.minorticks_off()
-    caption(figure, "A net's width must grow like T; attention's grows like log T",
+    caption(figure, "Twice the length: a net's width must double, attention's grows by about 9",
             f"d = {d}, q = {q}; {len(SEEDS)} seeds, a point for each. Left: nets by Adam, "
             "attention by gradient descent, on fresh batches; orthonormal encodings.\nRight: the "
             "exact bound; attention with random signs by Adam on one full batch of 256 sequences.")

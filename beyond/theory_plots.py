@@ -678,8 +678,8 @@ def needed_d_e(runs):
               xlabel="length T", ylabel="$d_e$", ylim=(2, 5e4))
     right.legend(frameon=False, loc="upper left", fontsize=12)
     plots.caption(figure, "Attention needs a width like ln T or (ln T)², a net one of 4.5 T",
-                  f"$d_e$ of random signs for an error of {plots.SHARE:.0%} of "
-                  "d/(2q). Left, points: trained, 3 seeds; lines: predicted; dashed: birthday law.\n"
+                  f"$d_e$ of random signs for an error of {plots.SHARE:.0%} of d/(2q). "
+                  "Left, points: trained, 3 seeds; lines: predicted; dashed: birthday law.\n"
                   "Right: predicted, with two standard errors; dashed: fits of A + B ln T or A + "
                   "B $(\\ln T)^2$. Width is not all: the plateau of training takes $T^2$/(2 lr d) "
                   "steps.")
