@@ -311,8 +311,8 @@ def figure_4(runs):
     """Out of distribution: longer sequences (top) and other subset sizes (bottom)."""
     c = runs["stochastic"][0]["config"]
     figure = error_curves(runs["stochastic"], runs["fixed"], tests_of(c), "log")
-    caption(figure, "Redrawn encodings end far lower on all tests but $q_{test}$ = 2, where they end "
-            "a little lower", "Random signs, redrawn (stochastic; the test averages 16 draws, "
+    caption(figure, "Redrawn encodings end far lower on all tests but $q_{test}$ = 2, where they "
+            "end a little lower", "Random signs, redrawn (stochastic; the test averages 16 draws, "
             "Definition 5) or fixed. With a single draw fixed ones are lower at the bottom.", c)
     return figure
 
