@@ -417,18 +417,17 @@ FLAGS = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in SMALL.
 
 @pytest.fixture
 def command(monkeypatch, capsys, tmp_path):
-    """A function from flags to the status, the output and the errors of `python train.py`."""
+    """A function from flags to what main returns, or its exit status, and to what it prints."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(train, "RUNS", tmp_path / "runs")
 
     def call(flags, program=train, **arguments):
         monkeypatch.setattr(sys, "argv", [f"{program.__name__}.py", *flags.split()])
-        status = 0
         try:
-            program.main(**arguments)
+            result = program.main(**arguments)
         except SystemExit as end:
-            status = end.code
-        return status, *capsys.readouterr()
+            result = end.code
+        return result, *capsys.readouterr()
     return call
 
 
@@ -436,7 +435,7 @@ def test_the_program_prints_what_its_file_holds(command):
     status, out, err = command("--quick --steps 6 --evaluations 3 --T-test 30")
     path = Path("runs/stochastic-T_test=30-evaluations=3-quick-steps=6.npz")
     run, lines = train.load(path), [line.split() for line in out.splitlines()]
-    assert (status, err, os.listdir("runs")) == (0, "", [path.name]) and str(path) in out
+    assert (status, err, os.listdir("runs")) == (None, "", [path.name]) and str(path) in out
     assert_same(run, train.train(quick=True, steps=6, evaluations=3, T_test=[30]))
     last, error, se = run["loss"][4:].mean(), run["error"][-1], run["se"][-1]
     assert "step loss T=20 T=30 cos W cos V".split() in lines
@@ -488,16 +487,16 @@ def test_another_file_is_refused_and_kept(resume, command):
     assert {path: path.read_bytes() for path in Path().iterdir()} == before
 
 
-@pytest.mark.parametrize("name", ("sts.py", "fcn.py", "train.py"))
-def test_a_run_of_other_code_is_not_resumed(name, tmp_path):
-    for file in "sts.py", "fcn.py", "train.py":
-        shutil.copy(HERE / file, tmp_path)
+def test_a_run_of_other_code_is_not_resumed(tmp_path):
+    files = [Path(shutil.copy(HERE / name, tmp_path)) for name in ("sts.py", "fcn.py", "train.py")]
     job = [sys.executable, "train.py", *FLAGS.split()]
     subprocess.run(job, cwd=tmp_path, check=True)
-    with open(tmp_path / name, "a") as file:
-        file.write("# an edit\n")
-    end = subprocess.run([*job, "--resume"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    assert end.returncode == 2 and "holds a run with other code" in end.stderr
+    for file in files:
+        text = file.read_text()
+        file.write_text(f"{text}# an edit\n")
+        end = subprocess.run([*job, "--resume"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+        assert end.returncode == 2 and "holds a run with other code" in end.stderr
+        file.write_text(text)
 
 
 def test_two_processes_can_save_one_file(tmp_path):
@@ -653,7 +652,8 @@ def test_plots_draws_into_its_folder(flags, folder, kept, command, monkeypatch):
     Path("runs", kept).mkdir(parents=True)
     plots.keep(Path("runs", kept, "full model, seed 0.npz"), arm | {"seed": 0})
     arms = Mock(return_value={"full model": arm})
-    _, out, err = command(f"3 {flags} --format svg", plots, arms=arms)
+    drawn, out, err = command(f"3 {flags} --format svg", plots, arms=arms)
     assert (err, out.splitlines()[0]) == ("", f"{folder}/figure_3.svg")
-    arms.assert_called_with("--quick" in flags)
     assert Path(folder, "figure_3.svg").exists()
+    arms.assert_called_with("--quick" in flags)
+    assert [*drawn] == ([] if "--quick" in flags else ["3"])        # the runs of each figure
