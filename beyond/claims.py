@@ -1,7 +1,8 @@
 """What the captions of Figures 1 to 6 claim, and what we measure:  python beyond/claims.py
 
 It measures the runs that plots.py keeps, trains those that are missing, prints a table, and writes
-it to figures/claims.txt.  Each claim has a value for every seed.  It holds if all of them lie in
+it to figures/claims.txt.  Each claim has several values, mostly one for
+every seed.  It holds if all of them lie in
 the allowed range.  The thresholds are ours, but for the 0.15 of Figure 4's caption.
 """
 

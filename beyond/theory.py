@@ -80,7 +80,8 @@ def descend(slopes, lr, steps, *norms2, start=None):
     """Gradient descent on a few numbers; returns L and the numbers, (1 + k, steps + 1).
 
     slopes(*numbers) gives L and its k derivatives.  Each number multiplies a direction, such as W*
-    or V*, and the directions are orthogonal.  norms2 are their squared norms.  Starts at 0.
+    or V*, and the directions are orthogonal.  norms2 are their squared norms.  start holds the first
+    values of the numbers, by default 0.
     """
     numbers, path = start or [0.0] * len(norms2), []
     for _ in range(steps + 1):
@@ -121,7 +122,7 @@ def predict_steps(share, T, d, q, lr=1.0, W_norm2=None):
     return norm2 / (2 * lr * d * (T - q)) * terms
 
 
-# Other lengths than that of training
+# Longer sequences
 
 
 def length_numbers(L, T, d, q):

@@ -3,8 +3,8 @@
     python beyond/theory_plots.py                   all, into beyond/figures/, and their claims
     python beyond/theory_plots.py data --quick      one of them, on small tasks, into runs/quick/
 
-Theory is grey and dashed, what is measured is coloured.  Flags, seeds and the keeping of runs are
-those of plots.py.
+Theory is grey and dashed, what is measured is coloured.  Flags, seeds and kept runs are as in
+plots.py.
 """
 
 import functools
