@@ -29,6 +29,7 @@ text.
 """
 
 import argparse
+import signal
 
 import numpy as np
 
@@ -277,7 +278,8 @@ def figure(path):
             found = svms(X, Z, M[-1])
             for limit, line in (own, "-"), (1 - own, "-."):
                 angle.loglog(steps, (1 - cosine(M, found[limit])).mean(axis=1), line,
-                             color=colors[own], label=f"{names[own]} to {limits[limit]}")
+                             marker=[None, "s"][own], markevery=6, color=colors[own],
+                             label=f"{names[own]} to {limits[limit]}")
             for W, line, color, name in ((found[own], "--", GREY, None),
                                          (M[-1], "os"[own], colors[own], names[own])):
                 sigma = np.linalg.svd(W, compute_uv=False)           # (20, 10)
@@ -300,13 +302,10 @@ def figure(path):
         share.set(title="Large d helps to select the best tokens", xlabel="dimension d", ylim=0,
                   ylabel="share of instances", xticks=range(5), xticklabels=dimensions)
         canvas.supxlabel(
-            "Logits are $x^T W z$ (token x, query z). Orange: $W$ is trained; blue: $K$ and $Q$ "
-            "are, and $W = K Q^T$. SVM: the smallest matrix whose\nlogit of the selected token is "
-            "at least 1 above all others; $W_F$ has the least Frobenius norm, $W_{nuc}$ the least "
-            "sum of singular values.\nTop left: columns of 2 x 2 matrices, 20 starts. Top right "
-            "and below left: means of 20 random instances, d = 10. Below right: share of\n40 "
-            "instances with all best tokens selected (bars: one standard error). Normalized "
-            "descent, 4000 steps of size 0.1, below right 1000.", fontsize=11)
+            "Either $W$ is trained, or $K$ and $Q$ are. SVMs: $W_F$ has the least Frobenius norm, "
+            "$W_{nuc}$ the least sum of singular values.\nTop left: columns of 2 x 2 matrices, 20 "
+            "starts. Below right: all best tokens selected, of 40 instances; bars: one standard "
+            "error.", fontsize=12)
         canvas.savefig(path)
 
 
@@ -325,4 +324,6 @@ def main():
 
 
 if __name__ == "__main__":
+    if hasattr(signal, "SIGPIPE"):        # Windows has none
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)       # end quietly: ... | head
     main()

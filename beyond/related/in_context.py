@@ -29,6 +29,7 @@ found no official code and did not read the full text.
 """
 
 import argparse
+import signal
 
 import numpy as np
 
@@ -216,15 +217,15 @@ FADING = 0.9 ** abs(np.subtract.outer(np.arange(31), np.arange(31)))            
 
 def demo(steps=3000):
     """Print trained attention beside the best step of PGD, then the closed forms under drift."""
+    print("Claim: trained linear attention is one step of preconditioned gradient descent (PGD).")
+    print(f"n = 20 examples, d = 5, no noise; {steps} steps of Adam:")
     law = 20, I5, I5, 0                                     # n, Sx, Sb, s2
     W, L = best_map(*law)
     A, h = train_attention(np.random.default_rng(0), (sample_linear, *law), 5, steps)
     learned = A[:5, :5] * h[5]
     more = excess(attention_loss, [A, h], W, (sample_linear, *law), 100)
     equal, best = [drift_risk(I5, omega, FADING, 0) for omega in best_weights(FADING, 5, 0)]
-    print(f"""Claim: trained linear attention is one step of preconditioned gradient descent (PGD).
-n = 20 examples, d = 5, no noise; {steps} steps of Adam:
-
+    print(f"""
     risk of the zero predictor, d                        5.0000
     risk of the best step, d - n d / (n + d + 1)         {L:.4f}
     attention minus the best step, on 100,000 prompts   {more:+.4f}
@@ -313,12 +314,9 @@ def figure(path):
                   ylabel="weight of example i", xlabel="example i (the query follows as the 31st)")
 
         canvas.supxlabel(
-            "Risk: mean squared error. PGD: preconditioned gradient descent, one step from 0. H3: "
-            "a state-space model, here PGD that also learns\na weight for each example. LoRA: a "
-            "matrix of rank r is added to a fixed W. Old tasks have covariance I, new ones "
-            "c diag(1, 1/2, ..., 1/10).\nDashed: closed forms. Markers: trained for 1000 steps; "
-            "above, closed form plus the difference on 50,000 prompts; below, exact.\n"
-            "d = 5 (below left 10), n = 20 (below right 30), no noise if not said.", fontsize=11)
+            "PGD: a step of preconditioned gradient descent; H3: the same with a learnt weight for "
+            "each example; LoRA: a matrix of rank r\nis added to a fixed W. Dashed: closed forms. "
+            "Markers: trained for 1000 steps; above, compared on 50,000 prompts.", fontsize=12)
         canvas.savefig(path)
 
 
@@ -337,4 +335,6 @@ def main():
 
 
 if __name__ == "__main__":
+    if hasattr(signal, "SIGPIPE"):        # Windows has none
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)       # end quietly: ... | head
     main()

@@ -28,6 +28,7 @@ found no official code and did not read the full text.
 
 import argparse
 import math
+import signal
 
 import numpy as np
 
@@ -239,7 +240,7 @@ def demo():
             f"{asymptotic_error(P, *all_prompts(K, 2)):.1f}",
             f"{errors.mean():.1f} +- {errors.std() / 50 ** 0.5:.1f}")
 
-    print("\nA single trajectory that starts with one copy of tokens 0 and 1, until t = 10^4")
+    print("\nA single trajectory that starts with one copy of tokens 0 and 1, until t = 10,000")
     share = shares(np.array([[0.8, 0.2], [0.8, 0.2]]), np.ones((1000, 2)), [10000])
     row("rows (.8, .2), (.8, .2): mean share of token 1, gamma_law",
         f"{gamma_law(0.25, 10000):.5f}", f"{share.mean():.5f}")
@@ -251,8 +252,8 @@ def demo():
         f"{np.median(np.log10(share[1] / share[0])):.2f}")
     P = np.array([[0.3, 0.7], [0.6, 0.4]])
     share = shares(P, np.ones((200, 2)), times)[1]
-    row("rows (.3, .7), (.6, .4): no token wins; share of token 1", f"{phase(P)[1]:.3f}",
-        f"{share.mean():.3f} +- {share.std():.3f}")
+    row("rows (.3, .7), (.6, .4): no token wins; mean share of 1", f"{phase(P)[1]:.3f}",
+        f"{share.mean():.3f} +- {share.std() / 200 ** 0.5:.3f}")
 
     x = phase(TWO_WINNERS)[1]
     print(f"\nRows (.7, .3), (.4, .6): either token can win; token 1 does if it gets above {x:.3f}")
@@ -282,13 +283,15 @@ def figure(path):
         P = base_chain(E, W)
         bars.bar(j - 0.27, P[2], 0.25, color="white", edgecolor=GREY, hatch="//",
                  label="base chain P, without a prompt")
-        for x, at, colour in ([0, 0, 0, 1, 2], j, BLUE), ([3, 4, 4, 2, 2], j + 0.27, VERMILLION):
-            bars.bar(at, attention(E, W, x), 0.25, color=colour, label=f"attention, prompt {x}")
+        for x, at, colour, hatch in (([0, 0, 0, 1, 2], j, BLUE, None),
+                                     ([3, 4, 4, 2, 2], j + 0.27, VERMILLION, "..")):
+            bars.bar(at, attention(E, W, x), 0.25, color=colour, hatch=hatch, edgecolor="white",
+                     label=f"attention, prompt {x}")
             bars.plot(at, next_token(P, token_counts(x, 5), 2), "D", color=GREY, markersize=5,
                       label="predicted: count × P, normalized" if x[0] else None)
         bars.set(title="A prompt reweights the transitions", xlabel="next token",
                  ylabel="probability after token 2", ylim=(0, 1))
-        bars.legend(fontsize=11, loc="upper center")
+        bars.legend(fontsize=12, loc="upper center")
 
         sizes, P = [1000, 2000, 4000, 8000, 16000], np.full((5, 5), 0.2)
         for T, colour, marker in (2, VERMILLION, "s"), (4, BLUE, "o"):
@@ -321,14 +324,11 @@ def figure(path):
         basins.axhline(x, color=GREY, linestyle="--")
         basins.text(14000, x - 0.02, "boundary\n8/11", color=GREY, va="top")
         basins.set(title="Either token can win", xlabel="time t (tokens sampled)",
-                   ylabel="share of token 1", xlim=(0.8, 300000), ylim=(0, 1))
+                   ylabel="share of token 1", xlim=(0.8, 600000), ylim=(0, 1))
         canvas.supxlabel(
-            "Top left: both prompts end in token 2. Top right: 5 tokens, all transitions equally "
-            "likely; each point is the mean of 100 fits with its standard error.\nBelow: every "
-            "sampled token joins its own prompt, which starts with one copy of tokens 0 and 1. "
-            "Left: after either token the base chain moves to 0\nwith probability p; mean of 2000 "
-            "runs. Right: 30 runs; it stays at 0 with probability .7 and at 1 with .6. "
-            "Dashed lines: derived.", fontsize=11)
+            "Dashed lines are predicted. Top right: means of 100 fits, bars: one standard error. "
+            "Below: every sampled token joins its own\nprompt. Left: the base chain moves to token "
+            "0 with probability p. Right: it stays at 0 with .7, at 1 with .6.", fontsize=12)
         canvas.savefig(path)
 
 
@@ -347,4 +347,6 @@ def main():
 
 
 if __name__ == "__main__":
+    if hasattr(signal, "SIGPIPE"):        # Windows has none
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)       # end quietly: ... | head
     main()

@@ -33,6 +33,7 @@ Our choice: the seeds.  The paper's full text was not read.
 """
 
 import argparse
+import signal
 
 import numpy as np
 
@@ -254,8 +255,8 @@ STYLE = {"font.size": 14, "axes.spines.top": False, "axes.spines.right": False, 
          "savefig.dpi": 100}
 
 
-def figure(path):
-    """Draw the paths of (a), how fast (b) converges, and the paths of (d)."""
+def figure(path, steps=10_000):
+    """Draw paths and angles of (a), how fast (b) converges in these steps, and the paths of (d)."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
     with rc_context(STYLE):
@@ -264,21 +265,29 @@ def figure(path):
 
         for ax, G, title in ((left, GLOBAL, "Only A is locally optimal: all paths turn to A"),
                              (right, LOCAL, "A and B locally optimal: the start decides")):
-            for token, *place in (0, -1, 13.2), (1, 4.2, 0.8):
+            for token, *place in (0, -1, 13.2), (1, 8.2, 0.7):
                 ax.plot(*np.outer(token_svm(THREE_KEYS, [token])[0], [0, 14]), "--", color=GREY)
-                ax.text(*place, f"SVM that selects {'AB'[token]}", color=GREY)
+                ax.text(*place, f"SVM of {'AB'[token]}", color=GREY)
+            angle = ax.inset_axes([0.55, 0.43, 0.43, 0.45])
             for y in STARTS:
-                p = descend(np.array([0.0, y]), THREE_KEYS, G, steps=130)
-                color, line = (BLUE, "o-") if p[-1, 1] > 5 else (VERMILLION, "o-.")
-                ax.plot(*p.T, line, color=color, markersize=5, markevery=len(p))
+                p = descend(np.array([0.0, y]), THREE_KEYS, G, steps=1000)
+                token = (THREE_KEYS[0] @ p[-1]).argmax()
+                color, line = [(BLUE, "o-"), (VERMILLION, "o-.")][token]
+                ax.plot(*p[:131].T, line, color=color, markersize=5, markevery=131)
+                ray = token_svm(THREE_KEYS, [token])[0]
+                degrees = np.degrees(np.arccos([cosine(q, ray) for q in p[1:]]))
+                angle.semilogx(range(1, 1001), degrees, line[1:], color=color)
+            angle.set(xlabel="step t", ylabel="angle to ray", ylim=(0, 180), yticks=[0, 90, 180],
+                      yticklabels=["0°", "90°", "180°"])
             ax.set(title=title, xlabel="$p_1$", ylabel="$p_2$", xlim=(-5, 11.5), ylim=(-2, 15))
+            ax.grid(False)
 
-        t, later = np.arange(10_001), np.array([1e4, 1e5])
+        t, later = np.arange(steps + 1), np.array([1e4, 1e5])
         for seed in range(4):
             K, G = clusters(np.random.default_rng(seed))
             p_mm, a, _ = token_svm(K, [0, 0, 0])
-            fixed = descend(np.zeros(2), K, G, 0.1, t[-1])
-            plain = descend(np.zeros(2), K, G, 1.0, t[-1], normalized=False)
+            fixed = descend(np.zeros(2), K, G, 0.1, steps)
+            plain = descend(np.zeros(2), K, G, 1.0, steps, normalized=False)
             speed.loglog(t, [1 - cosine(p, p_mm) for p in fixed], color=BLUE)
             speed.loglog(t, [1 - cosine(p, p_mm) for p in plain], "-.", color=VERMILLION)
             if (a > 1e-9).sum() == 2:
@@ -291,22 +300,21 @@ def figure(path):
         speed.set(title="Steps of fixed length: 1 - cosine falls as 1/t²", xlabel="step t",
                   ylabel="1 - cosine of p to its SVM", xlim=(1, 1.5e5), ylim=(1e-9, 1))
 
-        for kind, color, place in ("linear", GREEN, 1.6), ("logistic", BLUE, -3.75):
+        for kind, color, line, place in (("linear", GREEN, "-.", 1.6),
+                                         ("logistic", BLUE, "-", -3.75)):
             for C in range(1, 11):
                 p = descend(np.zeros(2), *two_samples(C), kind=kind, steps=150)
-                beside.plot(*p[p[:, 0] < 12].T, color=color, linewidth=1.5)
+                beside.plot(*p[p[:, 0] < 12].T, line, color=color, linewidth=1.5)
                 _, end = offset(*two_samples(C), [1, 1], kind)
                 beside.plot([12, 15], [end, end], "--", color=GREY)
             beside.text(1, place, f"{kind} loss, C = 1 (the innermost) to 10", color=color)
         beside.set(title="Loss and C decide how far p is from the ray", xlabel="$p_1$",
                    ylabel="$p_2$ (0 is the ray)", ylim=(-4, 2.2))
         canvas.supxlabel(
-            "p = ($p_1$, $p_2$) is the trained query. Top: one sample with tokens A, B, C, six "
-            "starts (dots), and the SVMs as dashed rays. A token is\nlocally optimal if it scores "
-            "higher than the support vectors of its SVM. Bottom left: four random data sets. "
-            "Bottom right: two samples of\ntwo tokens; C is the score of the better token in the "
-            "first. Dashes below are predictions. The loss is logistic unless another is named.",
-            fontsize=11)
+            "p = ($p_1$, $p_2$) is the trained query. Top: six starts (dots); small panels: the "
+            "angle from p to the dashed ray of its SVM.\nBottom left: four random data sets. "
+            "Bottom right: C is the score of one token. Dashes at the bottom are predicted.",
+            fontsize=12)
         canvas.savefig(path)
 
 
@@ -325,4 +333,6 @@ def main():
 
 
 if __name__ == "__main__":
+    if hasattr(signal, "SIGPIPE"):        # Windows has none
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)       # end quietly: ... | head
     main()

@@ -28,6 +28,7 @@ says.  We did not read the full text.
 """
 
 import argparse
+import signal
 
 import numpy as np
 
@@ -257,7 +258,7 @@ def figure(path):
                           label=None if r < 3 else "$R\\ W_{svm} + W_{fin}$")
         logits.set(title="Growth along $W_{svm}$; $W_{fin}$ separates 1 and 2",
                    xlabel="token", ylabel="logit of token in $W$")
-        logits.legend(fontsize=11)
+        logits.legend(fontsize=12)
 
         s = np.array([attention(W, E[x]) for W in Ws])                       # (times, n, T)
         limit = attention(W_fin, E[x], same[x[:, -1:], y[:, None], x])       # (n, T)
@@ -274,16 +275,14 @@ def figure(path):
                            label="1 - cos($W - W_S$, $W_{svm}$)")
         convergence.loglog(steps, distance, ":", color=GREEN, label="|$W_S$ - $W_{fin}$|")
         convergence.loglog([1e2, 1e5], [2e-3, 2e-6], "--", color=GREY, label="slope of 1/t")
-        convergence.legend(fontsize=11, loc="lower left")
+        convergence.legend(fontsize=12, loc="lower left")
         convergence.set(title="The finite part converges as 1/t", xlabel="step t",
                         ylabel="distance from the limit")
         canvas.supxlabel(
-            "Data: 8 sequences of 4 tokens that end in token 0. The next token (the label) is one "
-            "of the 4 and beats the others.\nSCC: strongly connected component, here {1, 2}; 1 "
-            "wins in three of four sequences. $W_{svm}$: the smallest $W$ with the gaps of the\n"
-            "graph. $W_S$: the part of $W$ that tells tokens of one SCC apart; its predicted limit "
-            "is $W_{fin}$. $R$: the size of $W$ along $W_{svm}$.\nGradient descent from 0 with "
-            "learning rate 1. Dashed lines below left: predicted.", fontsize=11)
+            "SCC: strongly connected component, here {1, 2}. $W_{svm}$: the smallest $W$ with the "
+            "gaps of the graph; $W$ has size $R$ along it.\n$W_S$: the part of $W$ that tells "
+            "tokens of one SCC apart; its predicted limit is $W_{fin}$. Dashes below left: "
+            "predicted.", fontsize=12)
         canvas.savefig(path)
 
 
@@ -302,4 +301,6 @@ def main():
 
 
 if __name__ == "__main__":
+    if hasattr(signal, "SIGPIPE"):        # Windows has none
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)       # end quietly: ... | head
     main()

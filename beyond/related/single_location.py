@@ -35,6 +35,7 @@ Our choice: seeds, table, picture.  The paper's full text was not read.
 
 import argparse
 import math
+import signal
 
 import numpy as np
 
@@ -288,6 +289,7 @@ def figure(path):
         for name, y in ("zero predictor", 0.51), ("best linear", 0.42), ("k = k*, v = v*", 0.06):
             top_left.axhline(R[name], color=GREY, linestyle="--")
             top_left.text(10, y, f"{name}: {R[name]:.4f}", color=GREY)
+        top_left.text(2000, 0.3, "on M:\nk.v* = v.k* = 0,\nk.v = 0")
         top_left.set(title="Six starts on M: all find k* and v*", xlabel="step",
                      ylabel="risk R", ylim=(0, 0.68))
 
@@ -313,14 +315,12 @@ def figure(path):
             bottom_right.plot(kappa, eta, line, color=color, marker="o", markevery=[-1])
         bottom_right.text(0.42, 0.42, "k finds k*, and v finds v*", color=BLUE)
         bottom_right.text(0.14, 0.9, "swapped: k finds v*", color=VERMILLION)
-        bottom_right.set(title="Ten starts on the sphere: some end swapped", xlabel="|k.k*|",
+        bottom_right.set(title="Ten starts off M: some end swapped", xlabel="|k.k*|",
                          ylabel="|k.v*|")
         canvas.supxlabel(
-            "One of 10 tokens decides the output y: its mean is a multiple of k*, and y is its "
-            "component along v*. The key k should become k*, to find the token,\nand the value v "
-            "should become v*, to read it. M is where k.v* = v.k* = k.v = 0. Stars: the minima "
-            "k = k*, v = v* and k = -k*, v = -v*.\nProjected gradient descent on the risk R, the "
-            "mean squared error; 400 dimensions, step size 0.004.", fontsize=11)
+            "The key k should find the hidden direction k*, and the value v the hidden direction "
+            "v*. M: the starts where k is orthogonal to\nv* and v, and v to k*; descent never "
+            "leaves M. Stars: the minima, k = k*, v = v* and k = -k*, v = -v*.", fontsize=12)
         canvas.savefig(path)
 
 
@@ -339,4 +339,6 @@ def main():
 
 
 if __name__ == "__main__":
+    if hasattr(signal, "SIGPIPE"):        # Windows has none
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)       # end quietly: ... | head
     main()

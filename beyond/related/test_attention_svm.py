@@ -101,7 +101,8 @@ def chain_rule(W, X, Z, G):
 @pytest.mark.parametrize("scale", [1, 30, 300])
 def test_the_direction_is_exact_at_any_norm(scale):
     (K, Q), *data = random_problem(scale, n=2, T=3, d=2, scale=scale)
-    with localcontext(prec=1000):                     # enough digits for the textbook formula
+    with localcontext() as context:
+        context.prec = 1000                           # enough digits for the textbook formula
         exact = chain_rule(*[np.vectorize(Decimal, otypes=[object])(x) for x in (K @ Q.T, *data)])
         exact = (exact / abs(exact).max()).astype(float)
     direction = svm.descent_direction(K @ Q.T, *data)
@@ -246,32 +247,46 @@ def test_large_dimensions_select_the_best_tokens():
     assert (large - small).min() > 0.1
 
 
-def test_the_picture_compares_each_matrix_with_its_own_svm(monkeypatch):
-    drawn, limits = [], np.random.default_rng(0).standard_normal((2, 20, 10, 10))
+LIMITS = np.random.default_rng(0).standard_normal((2, 20, 10, 10))
+
+
+def picture(monkeypatch):
+    """What `figure` draws, if W and K Q^T are their SVMs, LIMITS, and shares are d/100 and d/50."""
+    drawn = []
     monkeypatch.setattr(Figure, "savefig", lambda canvas, path: drawn.append(canvas))
-    monkeypatch.setattr(svm, "svms", lambda X, Z, W: limits)
+    monkeypatch.setattr(svm, "svms", lambda X, Z, W: LIMITS)
     monkeypatch.setattr(svm, "descend_both", lambda rng, R, X, Z, G, steps:
-                        [np.array([W[:, :X.shape[-1], :X.shape[-1]]] * len(steps)) for W in limits])
+                        [np.array([W[:, :X.shape[-1], :X.shape[-1]]] * len(steps)) for W in LIMITS])
     monkeypatch.setattr(svm, "best_selected", lambda d, step: [d / 100, d / 50])
     svm.figure("picture.png")
-    plane, angle, spectrum, share = drawn[-1].axes
+    return drawn[0]
+
+
+def test_the_bars_are_standard_errors_over_the_instances_drawn(monkeypatch):
+    *_, share = (canvas := picture(monkeypatch)).axes
+    monkeypatch.undo()
+    drawn, both = [], svm.descend_both
+    monkeypatch.setattr(svm, "descend_both", lambda rng, R, *data: drawn.append(R) or both(
+        rng, R, *data))
+    svm.best_selected(3, 1)
+    [R] = drawn
+    assert f"of {R} instances; bars: one standard error" in canvas.get_supxlabel()
+    drawn = np.outer((0.01, 0.02), (3, 5, 10, 20, 50))                       # two shares of each d
+    for container, shares in zip(share.containers, drawn, strict=True):
+        for p, ((_, low), (_, high)) in zip(shares, container.lines[2][0].get_segments()):
+            error = (p * (1 - p) / R) ** 0.5
+            assert (low, high) == pytest.approx((p - error, p + error))
+
+
+def test_the_picture_compares_each_matrix_with_its_own_svm(monkeypatch):
+    plane, angle, spectrum, share = picture(monkeypatch).axes
     for line in angle.lines:
         own = line.get_label() in ("$W$ to $W_F$", "$K Q^T$ to $W_{nuc}$")
         assert (abs(line.get_ydata()) < 1e-9).all() == own == (line.get_linestyle() == "-")
-    for dashed, points, W in zip(spectrum.lines[::2], spectrum.lines[1::2], limits):
+        assert (line.get_marker() == "s") == line.get_label().startswith("$K")
+    for dashed, points, W in zip(spectrum.lines[::2], spectrum.lines[1::2], LIMITS):
         sigma = np.linalg.svd(W, compute_uv=False)
         assert points.get_ydata() == pytest.approx((sigma.T / sigma[:, 0]).mean(axis=1))
         assert dashed.get_ydata() == pytest.approx(points.get_ydata())
     for bars, last in zip(share.containers, (0.5, 1)):
         assert bars.lines[0].get_ydata()[-1] == last
-
-
-def test_a_picture_that_cannot_be_written_is_one_message(tmp_path, monkeypatch, capsys):
-    path = tmp_path / "missing" / "a.png"
-    monkeypatch.setattr(sys, "argv", ["attention_svm.py", str(path)])
-    monkeypatch.setattr(svm, "demo", lambda: None)
-    monkeypatch.setattr(svm, "figure", lambda path: open(path, "w"))
-    with pytest.raises(SystemExit, match="^2$"):
-        svm.main()
-    error = capsys.readouterr().err
-    assert error.count("error: argument picture:") == 1 and repr(str(path)) in error

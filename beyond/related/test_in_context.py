@@ -239,22 +239,47 @@ def test_the_file_works_alone(tmp_path):
     assert (done.returncode, done.stderr) == (0, "") and "picture" in done.stdout
 
 
-def test_the_headline(capsys):
+def counted(monkeypatch):
+    """A list to which sample_linear adds the number of prompts of each call."""
+    drawn, sample = [], ic.sample_linear
+    monkeypatch.setattr(ic, "sample_linear", lambda rng, B, *law: drawn.append(B) or sample(
+        rng, B, *law))
+    return drawn
+
+
+def test_the_headline(capsys, monkeypatch):
+    drawn = counted(monkeypatch)
     ic.demo(steps=1000)
     out = capsys.readouterr().out
+    assert f"on {sum(drawn) - 1000 * 256:,} prompts" in out and "; 1000 steps" in out
     ends = [line.split()[-1].strip("+-") for line in out.splitlines() if line[:4] == "    "]
     zero, best, more, learned, off, equal, weighted = map(float, ends)
     assert (zero, best, equal, weighted) == (5, 1.1538, 4.357, 3.468)
     assert more < 0.01 and best < learned < best + 0.006 and 0 < off < 0.04
 
 
-def test_the_picture_has_what_was_trained_on_the_closed_forms(monkeypatch):
+def picture(monkeypatch, excess=lambda *arguments: 0):
+    """What `figure` draws, without training."""
     drawn = []
     monkeypatch.setattr(Figure, "savefig", lambda canvas, path: drawn.append(canvas))
-    monkeypatch.setattr(ic, "excess", lambda *arguments: 0)
+    monkeypatch.setattr(ic, "excess", excess)
     monkeypatch.setattr(ic, "train", lambda loss, params, *others: list(params))
     ic.figure("picture.png")
-    prompts, relation, low_rank, drift = drawn[-1].axes
+    return drawn[0]
+
+
+def test_the_picture_compares_on_as_many_prompts_as_it_says(monkeypatch):
+    drawn, excess = counted(monkeypatch), ic.excess
+
+    def once(*arguments):                       # the first of the measurements, as it is
+        return 0 if drawn else excess(*arguments)
+
+    caption = picture(monkeypatch, once).get_supxlabel()
+    assert f"compared on {sum(drawn):,} prompts" in caption
+
+
+def test_the_picture_has_what_was_trained_on_the_closed_forms(monkeypatch):
+    prompts, relation, low_rank, drift = picture(monkeypatch).axes
     for axes in prompts, relation:
         closed = np.concatenate([line.get_xydata() for line in axes.lines if line.get_ls() == "--"])
         points = [line.get_xydata()[0] for line in axes.lines if len(line.get_xdata()) == 1]
@@ -266,14 +291,3 @@ def test_the_picture_has_what_was_trained_on_the_closed_forms(monkeypatch):
         assert [line.get_ydata()[r] for r in (0, 10)] == pytest.approx(ends)
     for line, weights in zip(drift.lines[1::2], ic.best_weights(ic.FADING, 5, 0)):
         assert line.get_ydata() == pytest.approx(weights)
-
-
-def test_a_picture_that_cannot_be_written_is_one_message(tmp_path, monkeypatch, capsys):
-    path = tmp_path / "missing" / "a.png"
-    monkeypatch.setattr(sys, "argv", ["in_context.py", str(path)])
-    monkeypatch.setattr(ic, "demo", lambda: None)
-    monkeypatch.setattr(ic, "figure", lambda path: open(path, "w"))
-    with pytest.raises(SystemExit, match="^2$"):
-        ic.main()
-    error = capsys.readouterr().err
-    assert error.count("error: argument picture:") == 1 and repr(str(path)) in error

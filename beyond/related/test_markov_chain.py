@@ -210,17 +210,32 @@ def test_the_file_works_alone_and_prints_its_table(tmp_path):
     assert len(rows) == 12 and predicted[5] == "most" and measured[0] < 1e-14
     for k, tolerance in zip([1, 2, 3, 4, 6, 7], [0.2, 0.2, 0.2, 0.15, 0.04, 0.05]):
         assert measured[k] == pytest.approx(float(predicted[k]), rel=tolerance)
+    mean, error = map(float, rows[7][76:].split("+-"))       # of 200 runs
+    assert 0.002 < error < 0.01 and abs(mean - 12 / 19) < 4 * error
+    errors = mc.error_law(np.full((3, 3), 1 / 3), 2, 4000, 50)
+    assert rows[1].endswith(f"{errors.mean():.1f} +- {(errors.var() / 50) ** 0.5:.1f}")
     leads, some, few, half, most = measured[5], *measured[8:]
     assert leads > 97 and 12 < some < 28 and few < 8 and 38 < half < 62 and most > 96
 
 
-def test_the_picture_has_measurements_on_predictions(monkeypatch):
+def picture(monkeypatch):
+    """What `figure` draws, with errors 8 T - 20 and 8 T + 20 in turn, and constant shares."""
     drawn = []
     monkeypatch.setattr(Figure, "savefig", lambda canvas, path: drawn.append(canvas))
-    monkeypatch.setattr(mc, "error_law", lambda P, T, n, fits: np.full(fits, 8.0 * T))
+    monkeypatch.setattr(mc, "error_law", lambda P, T, n, fits:
+                        8 * T + 20 * (-1.0) ** np.arange(fits))
     monkeypatch.setattr(mc, "shares", lambda P, m, times: np.full((len(times), len(m)), P[0, 1]))
     mc.figure("picture.png")
-    bars, fits, decay, basins = drawn[-1].axes
+    return drawn[0]
+
+
+def test_the_picture_has_measurements_on_predictions(monkeypatch):
+    canvas = picture(monkeypatch)
+    bars, fits, decay, basins = canvas.axes
+    assert "means of 100 fits, bars: one standard error" in canvas.get_supxlabel()
+    for T, container in zip((2, 4), fits.containers, strict=True):
+        for low, high in container.lines[2][0].get_segments():
+            assert (low[1], high[1]) == pytest.approx((8 * T - 2, 8 * T + 2))   # 20 / sqrt(100)
     for container in bars.containers[1:]:           # attention, with predicted diamonds on it
         height = [bar.get_height() for bar in container]
         at = [bar.get_x() + bar.get_width() / 2 for bar in container]
@@ -231,14 +246,3 @@ def test_the_picture_has_measurements_on_predictions(monkeypatch):
         assert measured.get_ydata() == pytest.approx(1 - p)
         law = mc.gamma_law((1 - p) / p, measured.get_xdata())
         assert predicted.get_ydata() == pytest.approx(law)
-
-
-def test_a_picture_that_cannot_be_written_is_one_message(tmp_path, monkeypatch, capsys):
-    path = tmp_path / "missing" / "a.png"
-    monkeypatch.setattr(sys, "argv", ["markov_chain.py", str(path)])
-    monkeypatch.setattr(mc, "demo", lambda: None)
-    monkeypatch.setattr(mc, "figure", lambda path: open(path, "w"))
-    with pytest.raises(SystemExit, match="^2$"):
-        mc.main()
-    error = capsys.readouterr().err
-    assert error.count("error: argument picture:") == 1 and repr(str(path)) in error

@@ -1,5 +1,6 @@
 """Tests of single_location.py: `python -m pytest beyond/related/test_single_location.py`."""
 
+import functools
 import math
 import subprocess
 import sys
@@ -7,8 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import single_location as sl
+
+experiment = functools.cache(sl.experiment)
 
 
 def differences(function, x):
@@ -153,6 +157,42 @@ def test_on_M_both_signs_occur_and_all_starts_are_worse_than_the_zero_predictor(
     assert (kappa * nu > 0).all() and 0 < (nu > 0).sum() < 10 and not np.any(rest)
 
 
+def picture(monkeypatch):
+    """What `figure` draws."""
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda canvas, path: drawn.append(canvas))
+    monkeypatch.setattr(sl, "experiment", experiment)
+    sl.figure("picture.png")
+    return drawn[0]
+
+
+def test_the_picture_shows_who_finds_what_and_says_what_M_is(monkeypatch):
+    risks, learnt, landscape, sphere = picture(monkeypatch).axes
+    words = [text.get_text() for text in risks.texts]
+    assert "on M:\nk.v* = v.k* = 0,\nk.v = 0" in words
+    curves, dashes = risks.lines[:6], risks.lines[6:]
+    assert all(0.1135 < curve.get_ydata()[-1] < 0.114 for curve in curves)
+    for dash, word in zip(dashes, words, strict=False):
+        assert f"{dash.get_ydata()[0]:.4f}" == word.split(": ")[1]
+    keys, values = learnt.lines[:6], learnt.lines[6:]
+    for key, value in zip(keys, values, strict=True):
+        assert (key.get_ls(), value.get_ls()) == ("-", "--")
+        assert [np.argmax(line.get_ydata() > 0.9) for line in (key, value)] == [
+            pytest.approx(600, rel=0.2), pytest.approx(150, rel=0.4)]      # a point is 10 steps
+    assert [text.get_color() for text in learnt.texts] == [keys[0].get_color(),
+                                                           values[0].get_color()]
+    for path in landscape.lines[:6]:
+        start, *_, end = path.get_xydata()
+        assert np.abs(start).max() < 0.2 and np.sign(end[0]) * end == pytest.approx(1, abs=0.03)
+    assert landscape.lines[6].get_xydata().tolist() == [[-1, -1], [1, 1]]      # the stars
+    ends = [(line.get_ls(), *line.get_xydata()[-1]) for line in sphere.lines]
+    found = [(kappa, eta) for ls, kappa, eta in ends if ls == "-"]
+    swapped = [(kappa, eta) for ls, kappa, eta in ends if ls == "--"]
+    assert len(ends) == 10 and 0 < len(found) < 10
+    assert np.array(found) == pytest.approx(np.array([[0.88, 0]] * len(found)), abs=0.03)
+    assert np.array(swapped) == pytest.approx(np.array([[0, 1]] * len(swapped)), abs=0.03)
+
+
 # what the file prints, alone in an empty folder
 
 @pytest.fixture(scope="module")
@@ -188,14 +228,3 @@ def test_on_M_all_starts_find_the_truth_and_the_value_before_the_key(rows):
 def test_on_the_sphere_some_starts_find_the_truth_and_the_others_end_swapped(rows):
     median, largest, *_, found, swapped = training(rows, "sphere")[5000]
     assert found + swapped == 30 and 5 < found < 25 and 0.1155 <= median <= largest < 0.117
-
-
-def test_a_picture_that_cannot_be_written_is_one_message(tmp_path, monkeypatch, capsys):
-    path = tmp_path / "missing" / "a.png"
-    monkeypatch.setattr(sys, "argv", ["single_location.py", str(path)])
-    monkeypatch.setattr(sl, "demo", lambda: None)
-    monkeypatch.setattr(sl, "figure", lambda path: open(path, "w"))
-    with pytest.raises(SystemExit, match="^2$"):
-        sl.main()
-    error = capsys.readouterr().err
-    assert error.count("error: argument picture:") == 1 and repr(str(path)) in error
