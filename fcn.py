@@ -94,14 +94,20 @@ def backward(cache, df):
     return grads[::-1]
 
 
-def loss_and_grads(params, X, y):
-    """The loss L = 1/(2n) sum ||f - STS_q(X, y)||^2 over the batch, and its gradients.
+def loss(params, X, y):
+    """The loss L = 1/(2n) sum ||f - STS_q(X, y)||^2 over the batch, X (n, T, d) and y (n, q).
 
-    X is (n, T, d), y is (n, q); the gradients are [(dL/dweight, dL/dbias), ...] as in params.
     Errors as in encode and forward.  The zero predictor, f = 0, has expected loss d / (2q).
     """
-    f, cache = forward(params, encode(X, y))
+    f, _ = forward(params, encode(X, y))
     error = f - X[np.arange(len(X))[:, None], y].mean(axis=1)       # f - STS_q(X, y)   (n, d)
+    return 0.5 * (error * error).sum() / len(X)
+
+
+def loss_and_grads(params, X, y):
+    """The loss L, and its gradients [(dL/dweight, dL/dbias), ...].  Arguments as in loss."""
+    f, cache = forward(params, encode(X, y))
+    error = f - X[np.arange(len(X))[:, None], y].mean(axis=1)
     return 0.5 * (error * error).sum() / len(X), backward(cache, error / len(X))
 
 
@@ -115,21 +121,25 @@ def width_lower_bound(m, T, d, q):
 
     Derived as follows.  Let x = vec(X), in R^(T d).  The target is A x, with
     A = (1/q) (1_y^T (x) I_d), where 1_y is the indicator of y and (x) the Kronecker product.
-    1. Give the net y for free.  Its first layer then tells it m numbers that are linear in x, the
-       same ones for every y.  Knowing them means knowing P x, where P is an orthogonal projection
-       of rank m or less.  Since x is Gaussian, P x and (I - P) x are independent.  So the best
-       output is A P x, and its error is A (I - P) x.  For each y this gives
-       2 L >= E ||A (I - P) x||^2 = tr(A^T A (I - P)), and on average over y 2 L >= tr(S (I - P)),
-       where S = E_y[A^T A] = (M (x) I_d) / q^2 and M = E[1_y 1_y^T].
+    1. Give the net y for free.  Its first layer takes m linear functions of x, which do not depend
+       on y.  They determine P x, the orthogonal projection of x onto a space of dimension m or
+       less, and nothing else.  Since x is Gaussian, P x and (I - P) x are independent.  So the
+       best output is A P x, and its error is A (I - P) x.  For each y, the mean over x of the
+       squared error is tr(A^T A (I - P)).  So 2 L >= tr(S (I - P)), where S = (M (x) I_d) / q^2 is
+       the mean over y of A^T A, and M that of 1_y 1_y^T.
     2. tr(S (I - P)) is at least the sum of all but the m largest eigenvalues of S (Ky Fan).  M has
        q/T on its diagonal and q (q - 1) / (T (T - 1)) elsewhere.  Its eigenvalues are q^2/T, for
        the vector of ones, and q (T - q) / (T (T - 1)), for vectors orthogonal to it.  So S has d
        eigenvalues 1/T, and d (T - 1) eigenvalues (T - q) / (q T (T - 1)), which are not larger.
        The bound is half the sum of those that are left.
     3. For m >= 1 the bound is sharp, if anything may follow the first layer.  Let the first
-       layer compute the m best numbers, and add to one of them B times an integer that codes y.
-       Unless the number itself exceeds B/2, rounding gives y back, and A P x can be computed.  As B
-       grows, the loss tends to the bound.
+       layer compute the m best numbers, and add to one of them B k, where the integer k encodes y.
+       If that number alone is less than B/2 in absolute value, rounding the sum over B gives k.
+       Then y is known, and A P x can be computed.  The other case has a probability of order
+       e^(-B^2/8), while its error is of order B at most.  So the loss tends to the bound as B
+       grows.
+    4. So an error of eps d/(2q) or less needs m >= T d (1 - eps (T - 1) / (T - q)), if that is at
+       least d.
     Raises ValueError unless m >= 0, T, d >= 1 and 1 <= q <= T.
     """
     if np.min(m) < 0 or min(T, d) < 1 or not 1 <= q <= T:
@@ -165,15 +175,17 @@ def constructed_fcn(T, d, q, B, narrow=False):
 def constructed_loss(T, d, q, B, narrow=False):
     """The expected loss of constructed_fcn.  Derived.
 
-    Let x be N(0, 1), mu = E relu(x - B) and s = E relu(x - B)^2.
+    Let x be N(0, 1), and let mu and s be the means of
+    relu(x - B) and of relu(x - B)^2.
     A coordinate of an unselected token adds (relu(x - B) - relu(-x - B)) / q to the error, with
     mean 0 and second moment 2 s / q^2.  There are T - q of them:   L = d/q^2 (T - q) s.
     narrow: it adds relu(x - B) / q, and one of a selected token adds relu(-x - B) / q, both with
     mean mu / q and second moment s / q^2:   L = d/(2 q^2) (T (s - mu^2) + T^2 mu^2).
     """
-    # Integrals over u = x - B > 0.  Closed forms with erfc would lose digits at large B.
+    # Integrals over u = x - B > 0, as sums over a grid of log u, with du = u d(log u).  The closed
+    # forms with erfc would lose digits at large B.
     log_u, step = np.linspace(-25, 5, 1000, retstep=True)
-    u = np.exp(log_u)                                       # du = u d(log u)
+    u = np.exp(log_u)
     density = np.exp(-(B + u) ** 2 / 2) / math.sqrt(2 * math.pi) * u * step
     mu, s = (u * density).sum(), (u * u * density).sum()
     if narrow:
@@ -209,7 +221,7 @@ def demo():
     for B in range(6):
         losses = [L for narrow in (False, True) for L in (
             constructed_loss(T, d, q, B, narrow),
-            loss_and_grads(constructed_fcn(T, d, q, B, narrow), X, y)[0])]
+            loss(constructed_fcn(T, d, q, B, narrow), X, y))]
         print(f"    {B}   " + "".join(f"{L:10.1e}" for L in losses))
 
     print("\nA check of the gradients of a net with two hidden layers, in a random direction:")
@@ -220,7 +232,7 @@ def demo():
     moved = [[w + 1e-30j * v for w, v in zip(*layers)] for layers in zip(params, direction)]
     _, grads = loss_and_grads(params, X, y)
     slope = sum((g * v).sum() for layers in zip(grads, direction) for g, v in zip(*layers))
-    check = loss_and_grads(moved, X, y)[0].imag / 1e-30
+    check = loss(moved, X, y).imag / 1e-30
     print(f"    slope {slope:.6f}, relative difference {abs(slope - check) / abs(check):.0e}")
 
     print("\nNets with one hidden layer after 3000 steps of gradient descent on new sequences (the")
@@ -231,10 +243,12 @@ def demo():
             _, grads = loss_and_grads(params, *draw(128))
             lr = 0.5 * (1 - t / 3000)
             params = [(w - lr * dw, b - lr * db) for (w, b), (dw, db) in zip(params, grads)]
-        L, _ = loss_and_grads(params, *draw(200_000))
+        L = loss(params, *draw(200_000))
         print(f"    width {m:2d}   loss {L:.3f}   bound {width_lower_bound(m, T, d, q):.3f}")
     print(f"The zero predictor has {d / (2 * q):.3f}.")
 
 
 if __name__ == "__main__":
+    import argparse
+    argparse.ArgumentParser(description="Print a tour of this file.").parse_args()
     demo()

@@ -18,12 +18,13 @@ Throughout this file we have:
     W, V         key-query matrix and value matrix        (d + d_e, d + d_e), (d, d + d_e)
     A, P         logits A_j = z_j^T W z_query, attention weights P = softmax(A)
                                           (n, T), or (n, T + 1) if z_query is a key
-    f            sum_j P_j V z_j, the output of the model               (n, d)
+    z            sum_j P_j z_j, what attention reads                    (n, d + d_e)
+    f            V z, the output of the model                           (n, d)
+    L            the loss, the mean over the batch of ||f - target||^2 / 2
 
-Vectors of a batch are rows, so a product M v is written v @ M.T.  Rows and columns 0..d-1
-of W, and columns 0..d-1 of V, belong to tokens; the last d_e belong to encodings.  The z_j of a
-batch would be n T (d + d_e) numbers, and are never stored.  All sequences share E, so W and V are
-multiplied with E once, before anything is done per sequence.
+Vectors of a batch are rows, so a product M v is written v @ M.T.  The first d rows and columns of
+W, and the first d columns of V, belong to tokens; the last d_e belong to encodings.  All sequences
+of a batch share E.  So the array of all z_j, with its n T (d + d_e) numbers, is never built.
 """
 
 import numpy as np
@@ -76,33 +77,34 @@ def orthonormal(rng, T, d_e):
     return E
 
 
-LAWS = {                                # name: (the law, the least d_e for T positions)
+LAWS = {        # name: (a function that draws E, the least d_e for T positions)
     "onehot": (onehot, lambda T: T),
     "rademacher": (rademacher, lambda T: 1),
     "orthonormal": (orthonormal, lambda T: T),
 }
 
 
-def positional_encoding(kind, T, d_e, rng, draws=1, dtype=np.float64):
-    """Independent draws of positional encodings E (draws, T, d_e); kind is a name in LAWS.
+def positional_encoding(law, T, d_e, rng, draws=None, dtype=np.float64):
+    """Encodings E (T, d_e) by a law of LAWS, or independent draws of them (draws, T, d_e).
 
-    `rng` is a numpy.random.Generator.  Raises ValueError for an unknown kind or too small a size.
+    `rng` is a numpy.random.Generator.  Raises ValueError for an unknown law or too small a d_e.
     """
-    if kind not in LAWS:
-        raise ValueError(f"kind must be one of {', '.join(LAWS)}, got {kind!r}")
-    law, least = LAWS[kind]
-    if min(T, draws) < 1 or d_e < least(T):
-        raise ValueError(f"need T, draws >= 1, and d_e >= {least(T)} for {kind} encodings of {T} "
-                         f"positions, got {T=}, {d_e=}, {draws=}")
-    return np.stack([law(rng, T, d_e) for _ in range(draws)]).astype(dtype, copy=False)
+    if law not in LAWS:
+        raise ValueError(f"law must be one of {', '.join(LAWS)}, got {law!r}")
+    draw, least = LAWS[law]
+    if d_e < least(T):
+        raise ValueError(f"{law} encodings of {T} positions need d_e >= {least(T)}, got {d_e}")
+    if draws is None:
+        return draw(rng, T, d_e).astype(dtype, copy=False)
+    return np.stack([draw(rng, T, d_e) for _ in range(draws)]).astype(dtype, copy=False)
 
 
-# The model.  The keys of attention are all z_j and, in the full model, z_query as well.  They are
-# kept as a tuple (X, E, U), where U is None if z_query is not a key.
+# The model.  The keys of attention are all z_j and, in the full model, z_query as well.  In code
+# they are a tuple (X, E, z_query), where z_query is None if it is not a key.
 
 
 def query_and_keys(W, X, y, E, attend_to_query, query):
-    """U (n, d_e) and the keys (X, E, U or None).  Errors as in forward."""
+    """z_query (n, d + d_e) and the keys (X, E, z_query or None).  Errors as in forward."""
     (n, T, d), d_e = X.shape, E.shape[-1]
     if (E.shape, y.shape, W.shape) != ((T, d_e), (n, y.shape[-1]), (d + d_e, d + d_e)):
         raise ValueError("need X (n, T, d), y (n, q), E (T, d_e), W (d + d_e, d + d_e), "
@@ -112,41 +114,32 @@ def query_and_keys(W, X, y, E, attend_to_query, query):
     if query not in ("sum", "mean"):
         raise ValueError(f"query must be sum or mean, got {query!r}")
     U = E[y].sum(axis=1) if query == "sum" else E[y].mean(axis=1)
-    return U, (X, E, U if attend_to_query else None)
+    z_query = np.concatenate([np.zeros((n, d), U.dtype), U], axis=1)
+    return z_query, (X, E, z_query if attend_to_query else None)
 
 
-def keys_dot(keys, M, r):
-    """z_j^T M r for each key j: M (d + d_e, m), r (n, m) -> (n, T), or (n, T + 1) with z_query."""
-    X, E, U = keys
+def dots(keys, r):
+    """z_j . r for each key j: r (n, d + d_e) -> (n, T), or (n, T + 1) with z_query."""
+    X, E, z_query = keys
     d = X.shape[2]
-    A = (X @ (r @ M[:d].T)[:, :, None])[:, :, 0] + r @ (E @ M[d:]).T    # x_j^T M_x r + e_j^T M_e r
-    if U is not None:
-        A = np.concatenate([A, (U @ M[d:] * r).sum(axis=1, keepdims=True)], axis=1)
-    return A
+    A = r[:, d:] @ E.T
+    A += (X @ r[:, :d, None])[:, :, 0]
+    return A if z_query is None else np.column_stack([A, (z_query * r).sum(axis=1)])
 
 
-def keys_sum(keys, P, V):
-    """sum_j P_j V z_j over the keys: P (n, T) or (n, T + 1), V (m, d + d_e) -> (n, m)."""
-    X, E, U = keys
-    T, d = X.shape[1:]
-    f = (P[:, None, :T] @ X)[:, 0] @ V[:, :d].T + P[:, :T] @ (E @ V[:, d:].T)
-    return f if U is None else f + P[:, T:] * (U @ V[:, d:].T)
-
-
-def keys_outer(keys, P, r):
-    """sum_j P_j z_j r^T over the keys and the batch: P as above, r (n, m) -> (d + d_e, m)."""
-    X, E, U = keys
+def mix(keys, P):
+    """sum_j P_j z_j over the keys: P (n, T) or (n, T + 1) -> (n, d + d_e)."""
+    X, E, z_query = keys
     T = X.shape[1]
-    tokens, encodings = (P[:, None, :T] @ X)[:, 0].T @ r, E.T @ (P[:, :T].T @ r)
-    if U is not None:
-        encodings = encodings + (P[:, T:] * U).T @ r
-    return np.concatenate([tokens, encodings])
+    z = np.concatenate([(P[:, None, :T] @ X)[:, 0], P[:, :T] @ E], axis=1)
+    return z if z_query is None else z + P[:, T:] * z_query
 
 
 def softmax(A):
     """exp(A_j) / sum_i exp(A_i), over the last axis."""
     P = np.exp(A - A.max(axis=-1, keepdims=True))
-    return P / P.sum(axis=-1, keepdims=True)
+    P /= P.sum(axis=-1, keepdims=True)
+    return P
 
 
 def attention(W, X, y, E, attend_to_query=False, query="sum"):
@@ -156,8 +149,8 @@ def attention(W, X, y, E, attend_to_query=False, query="sum"):
     """
     if E.ndim == 3:
         return np.stack([attention(W, X, y, E_k, attend_to_query, query) for E_k in E])
-    U, keys = query_and_keys(W, X, y, E, attend_to_query, query)
-    return softmax(keys_dot(keys, W[:, X.shape[2]:], U))
+    z_query, keys = query_and_keys(W, X, y, E, attend_to_query, query)
+    return softmax(dots(keys, z_query @ W.T))
 
 
 def forward(W, V, X, y, E, attend_to_query=False, query="sum"):
@@ -172,41 +165,57 @@ def forward(W, V, X, y, E, attend_to_query=False, query="sum"):
     A position that is repeated in a row of y counts each time, here and in sts_target.
     Raises ValueError if the shapes do not fit, or if y has other values than 0..T-1.
     """
-    U, keys = query_and_keys(W, X, y, E, attend_to_query, query)
+    z_query, keys = query_and_keys(W, X, y, E, attend_to_query, query)
     if V.shape != (X.shape[2], len(W)):
         raise ValueError(f"need V {(X.shape[2], len(W))}, got {V.shape}")
-    A = keys_dot(keys, W[:, X.shape[2]:], U)    # A_j = z_j^T W z_query     (n, T or T + 1)
+    A = dots(keys, z_query @ W.T)               # A_j = z_j^T W z_query     (n, T or T + 1)
     P = softmax(A)
-    f = keys_sum(keys, P, V)                    # f = sum_j P_j V z_j       (n, d)
-    return f, (V, U, keys, P)
+    z = mix(keys, P)                            # z = sum_j P_j z_j         (n, d + d_e)
+    f = z @ V.T                                 # f = V z                   (n, d)
+    return f, (V, z_query, keys, P, z)
 
 
 def backward(cache, df):
-    """Gradients dW, dV of a scalar loss L, from df = dL/df (n, d) and the cache of forward.
+    """Gradients dW, dV of a scalar loss L, from r = df = dL/df (n, d) and the cache of forward.
 
-        dL/dV = sum over the batch of r (sum_j P_j z_j)^T
-        dL/dW = sum over the batch of sum_j P_j (g_j - gbar) z_j z_query^T
+    The cache holds V, z_query, the keys, P and z.  With gbar = sum_j P_j g_j for each sequence,
 
-    where r = dL/df, g_j = r^T V z_j and gbar = sum_i P_i g_i for each sequence.  Derived: the
-    chain rule goes through the lines of forward from the last to the first.
+        dL/dV = sum over the batch of r z^T
+        dL/dW = sum over the batch of sum_j P_j (g_j - gbar) z_j z_query^T,     g_j = r^T V z_j
 
-        f = sum_j P_j V z_j       dL/dV as above, and dL/dP_j = g_j
-        P = softmax(A)            dP_i/dA_j = P_i (1[i = j] - P_j), so dL/dA_j = P_j (g_j - gbar)
+    Derived: the chain rule goes through the lines of forward from the last to the first.
+
+        f = V z                   dL/dV = r z^T, and dL/dz = V^T r
+        z = sum_j P_j z_j         dL/dP_j = z_j . V^T r = g_j
+        P = softmax(A)            dP_i/dA_j = P_i (1[i = j] - P_j), so
+                                  dL/dA_j = sum_i g_i dP_i/dA_j = P_j (g_j - gbar)
         A_j = z_j^T W z_query     dL/dW = sum_j dL/dA_j z_j z_query^T
 
     So gradient descent raises the logits where g_j < gbar: attention to these keys lowers the loss.
     The first d columns of dL/dW are 0, since z_query starts with d zeros.
+
+    Two steps at the board: T = 3, d = 1, q = 1, one-hot encodings, from W = V = 0.
+    Step 1.  Let x = (1, -2, 4) and y = {1}.  All P_j are 1/3, so z = (1, 1/3, 1/3, 1/3), the mean
+        of all z_j.  As f = 0, r is minus the target: r = 2.  So dL/dV = 2 (1, 1/3, 1/3, 1/3), and
+        dL/dW = 0 since V = 0.  Only V moves.  The mean over x and y of dL/dV is -(1/3, 0, 0, 0):
+        on average V moves to (v, 0, 0, 0) with v > 0.
+    Step 2.  There g_j = r v x_j with r = v xbar - x_y, where xbar is the mean of the tokens.  The
+        mean over x of r x_j is v/3 - 1[j in y].  So that of dL/dA_j = (g_j - gbar)/3 is -2v/9 for
+        the selected position, and v/9 for the other two.  The outer product with z_query puts
+        these numbers into column y of W's encoding block, and the mean over y is
+        dL/dW = -(v/9) (I - 11^T/3).  W moves in the direction I - 11^T/3: the selected logit
+        rises, and the others fall.
     """
-    V, U, keys, P = cache
-    dV = keys_outer(keys, P, df).T
-    g = keys_dot(keys, V.T, df)                                 # (n, T or T + 1)
-    dA = P * (g - (P * g).sum(axis=1, keepdims=True))           # P_j (g_j - gbar)
-    dW = keys_outer(keys, dA, U)
-    return np.pad(dW, ((0, 0), (len(V), 0))), dV
+    V, z_query, keys, P, z = cache
+    dV = df.T @ z                                               # r z^T
+    g = dots(keys, df @ V)                                      # g_j = z_j . V^T r
+    dA = P * (g - np.vecdot(P, g)[:, None])                     # P_j (g_j - gbar)
+    dW = mix(keys, dA).T @ z_query                              # sum_j dA_j z_j z_query^T
+    return dW, dV
 
 
-def loss_and_grads(W, V, X, y, E, attend_to_query=False, query="sum"):
-    """The loss L = 1/(2n) sum ||f - STS_q(X, y)||^2 over the batch, and dL/dW, dL/dV.
+def loss(W, V, X, y, E, attend_to_query=False, query="sum"):
+    """The loss L = 1/(2n) sum ||f - STS_q(X, y)||^2 over the batch.
 
     With stochastic encodings f is an expectation over E (Definition 5).  We average outputs, not
     losses (our reading): for K draws E (K, T, d_e), f is the mean of K outputs.  E (T, d_e) is one
@@ -214,9 +223,16 @@ def loss_and_grads(W, V, X, y, E, attend_to_query=False, query="sum"):
     d / (2q).
     """
     draws = E if E.ndim == 3 else E[None]
-    outputs, caches = zip(*[forward(W, V, X, y, E_k, attend_to_query, query) for E_k in draws])
-    f = sum(outputs) / len(draws)
+    f = sum(forward(W, V, X, y, E_k, attend_to_query, query)[0] for E_k in draws) / len(draws)
     error = f - sts_target(X, y)                            # (n, d)
+    return 0.5 * (error * error).sum() / len(X)
+
+
+def loss_and_grads(W, V, X, y, E, attend_to_query=False, query="sum"):
+    """The loss L, and its gradients dL/dW, dL/dV.  Arguments and errors as in loss."""
+    draws = E if E.ndim == 3 else E[None]
+    outputs, caches = zip(*[forward(W, V, X, y, E_k, attend_to_query, query) for E_k in draws])
+    error = sum(outputs) / len(draws) - sts_target(X, y)    # (n, d)
     L = 0.5 * (error * error).sum() / len(X)
     df = error / (len(X) * len(draws))                      # dL/df for the output of each draw
     grads = [backward(cache, df) for cache in caches]
@@ -244,7 +260,7 @@ def ground_truth(d, d_e, T=None):
 def cosine(A, B):
     """Cosine of the angle between two arrays of one shape, seen as vectors; 0 if one is zero."""
     norms = np.linalg.norm(A) * np.linalg.norm(B)
-    return float((A * B).sum() / norms) if norms > 0 else 0.0
+    return 0.0 if norms == 0 else float((A * B).sum() / norms)
 
 
 def demo():
@@ -260,11 +276,11 @@ def demo():
 
     print("\nThe ground truth solves it: W* compares encodings with encodings, V* copies tokens.")
     print("With c W* and V*, attention to unselected tokens vanishes as c grows:")
-    E = positional_encoding("orthonormal", T, d_e, rng)[0]
+    E = positional_encoding("orthonormal", T, d_e, rng)
     W_star, V_star = ground_truth(d, d_e)
     for c in 0, 2, 4, 8, 16:
         f, _ = forward(c * W_star, V_star, X, y, E)
-        L, _, _ = loss_and_grads(c * W_star, V_star, X, y, E)
+        L = loss(c * W_star, V_star, X, y, E)
         print(f"    c = {c:2d}   f = ({f[0, 0]:5.2f}, {f[0, 1]:5.2f})   loss {L:.1e}")
 
     print("\nA check of the gradients at random weights, in a random direction (A, B): their slope")
@@ -273,7 +289,7 @@ def demo():
     W, V, A, B = (rng.standard_normal(w.shape) for w in (W_star, V_star, W_star, V_star))
     _, dW, dV = loss_and_grads(W, V, X, y, E)
     slope = (dW * A).sum() + (dV * B).sum()
-    check = loss_and_grads(W + 1e-30j * A, V + 1e-30j * B, X, y, E)[0].imag / 1e-30
+    check = loss(W + 1e-30j * A, V + 1e-30j * B, X, y, E).imag / 1e-30
     print(f"    slope {slope:.6f}, relative difference {abs(slope - check) / abs(check):.0e}")
 
     print("\nGradient descent from zero with learning rate 1, on new tokens, subsets and encodings")
@@ -281,7 +297,7 @@ def demo():
     W, V = np.zeros_like(W_star), np.zeros_like(V_star)
     for t in range(2001):
         X, y = sample_sts(rng, n, T, d, q)
-        E = positional_encoding("orthonormal", T, d_e, rng)[0]
+        E = positional_encoding("orthonormal", T, d_e, rng)
         L, dW, dV = loss_and_grads(W, V, X, y, E)
         if t % 500 == 0:
             P = attention(W, X, y, E)
@@ -291,10 +307,12 @@ def demo():
                   f"   cosine of W and W* {cosine(W, W_star):.3f}")
         W, V = W - dW, V - dV
     X, y = sample_sts(rng, 1000, 2 * T, d, q)
-    E = positional_encoding("orthonormal", 2 * T, d_e, rng)[0]
-    L, _, _ = loss_and_grads(W, V, X, y, E)
+    E = positional_encoding("orthonormal", 2 * T, d_e, rng)
+    L = loss(W, V, X, y, E)
     print(f"The same weights at T = 12: loss {L:.4f} (the zero predictor has {d / (2 * q):.4f})")
 
 
 if __name__ == "__main__":
+    import argparse
+    argparse.ArgumentParser(description="Print a tour of this file.").parse_args()
     demo()

@@ -1,11 +1,14 @@
 """Run the three READMEs, and hold them to their word; used by .ci/run.
 
-    readme.py script FOLDER    print a bash script: all ```sh blocks, with the output of each also in
-                               a file in FOLDER, then the check below, and at last the tests
+    readme.py script FOLDER    print a bash script: all ```sh and ```python blocks, with the output
+                               of each also in a file in FOLDER, then the check below, and at last
+                               the tests
     readme.py check FOLDER     compare the ```text blocks with the output of the command above them:
                                the lines are there, in order ("..." is skipped), with the same
                                words, and the same numbers to 3 % or one unit of the last digit;
-                               times, speeds and numbers of standard errors may differ
+                               times, speeds and numbers of standard errors may differ.  And compare
+                               the claims that are measured anew with the committed ones: their
+                               words and their verdicts
 """
 
 import re
@@ -14,17 +17,21 @@ import sys
 from pathlib import Path
 
 TEXT = "".join(Path(folder, "README.md").read_text() for folder in ("", "beyond", "beyond/related"))
-BLOCKS = re.findall(r"^```(sh|text)\n(.*?)^```", TEXT, re.M | re.S)
+BLOCKS = re.findall(r"^```(sh|python|text)\n(.*?)^```", TEXT, re.M | re.S)
 TESTS = [text for kind, text in BLOCKS if kind == "sh" and "pytest" in text]
 BLOCKS = [(kind, text) for kind, text in BLOCKS if text not in TESTS]
+CLAIMS = "figures/claims.txt"
 MAY_DIFFER = re.compile(r"(\d+ +)?\d+ (?=s\b(?!\.))|[-+]?\d+\.\d+ (?=s\.e\.|standard errors)")
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w.]*\w)")
 
 
 def script(folder):
     """The bash script.  All blocks run in one shell, as for somebody who pastes them."""
+    print(f"cp {CLAIMS} {folder}/claims.txt")
     for i, (kind, text) in enumerate(BLOCKS):
-        if kind == "sh":
+        if kind == "python":
+            text = f"python <<'END'\n{text}END\n"
+        if kind != "text":
             print(f"echo '--- README:' {shlex.quote(text.splitlines()[0])}\nlog={folder}/{i}\n"
                   f'{{\n{text}}} > "$log" 2>&1\ncat "$log"\nlog=/dev/null')
     print(f"python3 .ci/readme.py check {folder}")
@@ -43,11 +50,17 @@ def alike(shown, printed):
     return True
 
 
+def verdicts(path):
+    """The lines of a table of claims, without the column of measured numbers."""
+    rows = [re.split("  +", line) for line in Path(path).read_text().splitlines()]
+    return [row[:-2] + row[-1:] for row in rows]
+
+
 def check(folder):
-    """Exit with status 1 at the first line that a README shows and its command does not print."""
+    """Exit with status 1 at the first line that is shown and not printed, or at another verdict."""
     count = 0
     for i, (kind, text) in enumerate(BLOCKS):
-        if kind == "sh":
+        if kind != "text":
             printed = iter((Path(folder) / str(i)).read_text().splitlines())
             continue
         for shown in text.splitlines():
@@ -56,6 +69,10 @@ def check(folder):
                     sys.exit(f"a README shows a line that its command does not print: {shown}")
                 count += 1
     print(f"--- {count} lines of output in the READMEs agree with what their commands print")
+    for committed, anew in zip(verdicts(Path(folder, "claims.txt")), verdicts(CLAIMS), strict=True):
+        if committed != anew:
+            sys.exit(f"a claim that is measured anew has another verdict: {committed}, now {anew}")
+    print(f"--- the verdicts of {CLAIMS} agree with those that are measured anew")
 
 
 if __name__ == "__main__":

@@ -1,24 +1,133 @@
-"""What the captions of Figures 1 to 6 claim, and what we measure:  python beyond/claims.py
+"""What is measured of the captions' claims, and of the widths:  python beyond/claims.py
 
 It measures the runs that plots.py keeps, trains those that are missing, prints a table, and writes
-it to figures/claims.txt.  Each claim has several values, mostly one for
-every seed.  It holds if all of them lie in
-the allowed range.  The thresholds are ours, but for the 0.15 of Figure 4's caption.
+it to figures/claims.txt.  A claim is a caption's words; numbers stand for words like this:
+
+    converges to 0     at most a quarter of the start is left, and the last third of training
+                       multiplies it by at most 0.9 (the table has both numbers)
+    never below        the least error at any time is at least 0.15, as in Figure 4's caption
+    levels off         the last third of training multiplies it by at least 0.8
+    clear advantage    the error of fixed encodings is at least twice that of stochastic ones
+    ahead              the same ratio is above 1
+    worse as q grows   the error at a q_test over that at the q_test before is above 1
+
+These thresholds are ours, but for the 0.15.  A claim holds if it holds for every seed, on the worst
+test.  A ratio that is compared with 1 is a geometric mean, and carries its standard error over the
+seeds, since each has its own sequences, encodings and training.  Within two standard errors of 1
+the claim is undecided.  Rows with a - make no claim.
 """
 
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
+import plots        # first, since it sets the number of threads before NumPy loads
+
+import argparse
+
 import numpy as np
 
 import fcn
-import plots
 import sts
 import train
 from plots import errors, tests_of, zero_predictor
+
+LEFT, FALLING, LEVEL, CONSTANT, CLEAR = 0.25, 0.9, 0.8, 0.15, 2
+ONE_SEED = 0.13     # the standard error of a ratio from one seed: what the runs of plots.py have
+
+
+class Row(NamedTuple):
+    """A claim, what is allowed, what is measured, the worst number of it, and the verdict."""
+    claim: str
+    allowed: str
+    measured: str
+    worst: float
+    holds: str
+
+
+def within(claim, values, least=None, greatest=None):
+    """A claim that holds if the values of all seeds are in a range; no range, no verdict."""
+    values = np.ravel(values)
+    allowed = [f"{sign} {limit:g}" for sign, limit in ((">=", least), ("<=", greatest))
+               if limit is not None]
+    holds = ((least is None or values.min() >= least)
+             and (greatest is None or values.max() <= greatest))
+    return Row(claim, ", ".join(allowed) or "-",
+               f"{values.mean():.4g} ({values.min():.4g} to {values.max():.4g})",
+               values.min() if greatest is None else values.max(),
+               "-" if not allowed else "yes" if holds else "NO")
+
+
+def ahead(claim, ratios, tests):
+    """A claim that holds if on each test the ratios (tests, seeds) are above 1.
+
+    It is undecided if on some test their geometric mean is within two standard errors of 1.
+    """
+    logs = np.log(ratios)
+    mean, seeds = logs.mean(axis=1), logs.shape[1]
+    se = logs.std(axis=1, ddof=1) / np.sqrt(seeds) if seeds > 1 else np.full(len(mean), ONE_SEED)
+    worst, name = np.argmin(mean), tests[np.argmin(mean)]
+    return Row(claim, "> 1", f"{np.exp(mean[worst]):.3g} ({ratios[worst].min():.3g} to "
+               f"{ratios[worst].max():.3g}) +- {se[worst]:.0%}, {name}", np.exp(mean[worst]),
+               "yes" if all(mean > 2 * se) else "undecided" if all(mean >= -2 * se) else "NO")
+
+
+# Curves are arrays (tests, seeds, m), with one number for each evaluation.
+
+
+def curves(runs, optimizer, longer):
+    """The steps t, the errors of stochastic and of fixed encodings at t, the names of the tests.
+
+    The tests are those on longer sequences, or those on other subset sizes.
+    """
+    pair = runs[optimizer, "stochastic"], runs[optimizer, "fixed"]
+    tests = tests_of(pair[0][0]["config"])[0 if longer else 1]
+    return (pair[0][0]["eval_step"], *[np.array([errors(arm, T, q) for T, q in tests])
+                                       for arm in pair],
+            [f"T_test {T}" if longer else f"q_test {q}" for T, q in tests])
+
+
+def late_change(curves, t):
+    """The factor by which each curve changes in the last third: a line through its logarithm.
+
+    The line is fitted to the evaluations at steps t (m,), by least squares.
+    """
+    late = t >= t[-1] * 2 / 3
+    centred = t[late] - t[late].mean()
+    slopes = np.log(curves[..., late]) @ centred / (centred ** 2).sum()
+    return np.exp(slopes * np.ptp(t[late]))
+
+
+def converges(claim, curves, t):
+    """A claim that holds if on all tests little of the start is left, and errors still fall."""
+    rest = within(claim, (curves[..., -1] / curves[..., 0]).max(axis=0), None, LEFT)
+    late = within(claim, late_change(curves, t).max(axis=0), None, FALLING)
+    return rest._replace(allowed=f"{rest.allowed}; {late.allowed}",
+                         measured=f"{rest.measured}; {late.measured}",
+                         holds=min(rest.holds, late.holds))             # NO comes before yes
+
+
+def best(curves):
+    """The least mean of five evaluations in a row, which is less noisy than the least error."""
+    return np.lib.stride_tricks.sliding_window_view(curves, 5, axis=-1).mean(axis=-1).min(axis=-1)
+
+
+def single_draw_errors(run, tests, draws=24):
+    """The errors at the end of a model that takes one draw of encodings: mean over many draws."""
+    c, found = run["config"], []
+    for T, q in tests:
+        k = train.tests(c).index((T, q))
+        X, y = sts.sample_sts(train.stream(c, "tests", k, 0), c.eval_sequences, T, c.d, q,
+                              np.float32)
+        E = train.encodings(run, T, draws, "tests", k, 2)
+        found.append(np.mean([sts.loss(run["W"], run["V"], X, y, E_k) for E_k in E]))
+    return found
+
+
+# The claims of each figure
 
 
 def late_slope(run):
@@ -28,13 +137,27 @@ def late_slope(run):
     return slope, 1 - np.var(1 / L - slope * t - offset) / np.var(1 / L)
 
 
-def late_change(curves, t):
-    """The factor by which each curve (seeds, m) changes in the last third: a line through its ln.
+def claims_1(runs):
+    """Global convergence: the rate 1/t, and the directions of W and V."""
+    runs = runs["full model",]
+    c, (slopes, R2) = runs[0]["config"], np.transpose([late_slope(run) for run in runs])
+    t, L = plots.smooth_loss(runs[0])[0], np.array([plots.smooth_loss(run)[1] for run in runs])
+    return [converges("L converges to 0", L[None], t),
+            within("1/L is linear in t: R^2, second half", R2, 0.99),
+            within("1/L: slope / the derived slope", slopes / plots.predicted_slope(c), 0.85, 1.15),
+            within("cosine of W and W*, end", [run["cos_W"][-1] for run in runs], 0.99),
+            within("cosine of V and V*, end", [run["cos_V"][-1] for run in runs], 0.99)]
 
-    The line is fitted to the evaluations at steps t (m,), by least squares.
-    """
-    late = t >= t[-1] * 2 / 3
-    return np.exp(np.polyfit(t[late], np.log(curves[:, late]).T, 1)[0] * np.ptp(t[late]))
+
+def claims_2(runs, optimizer="gd"):
+    """Length generalization."""
+    t, stochastic, fixed, _ = curves(runs, optimizer, longer=True)
+    return [converges("lengths: stochastic converges to 0", stochastic, t),
+            within("lengths: fixed never below 0.15", fixed.min(axis=(0, 2)), CONSTANT),
+            within("lengths: fixed levels off, last third", late_change(fixed, t).min(axis=0),
+                   LEVEL),
+            within("lengths: clear advantage at the end",
+                   (fixed / stochastic)[:, :, -1].min(axis=0), CLEAR)]
 
 
 def block(run, name):
@@ -50,149 +173,122 @@ def block(run, name):
             np.sqrt(squares - (np.diag(part) ** 2).sum()))
 
 
-def with_one_draw(run):
-    """A copy of a finished run whose last errors are measured with a single draw of encodings."""
-    single = run | {name: run[name].copy() for name in ("error", "se", "cos_W", "cos_V")}
-    single["config"] = train.configuration(**vars(run["config"]) | {"eval_draws": 1})
-    train.evaluate(single)
-    return single
-
-
-def all_errors(runs, tests):
-    """The errors on several tests (tests, seeds, m)."""
-    return np.array([errors(runs, T, q) for T, q in tests])
-
-
-# The claims of each figure: (text, a value for each seed, least allowed, greatest allowed)
-
-
-def claims_1(runs):
-    """Global convergence: the rate 1/t, and the directions of W and V."""
-    runs = runs["full model"]
-    c, (slopes, R2) = runs[0]["config"], np.transpose([late_slope(run) for run in runs])
-    ends = [plots.smooth_loss(run)[1][-1] / zero_predictor(c) for run in runs]
-    return [("R^2 of 1/L against t, second half", R2, 0.99, None),
-            ("its slope / the derived slope", slopes / plots.predicted_slope(c), 0.85, 1.15),
-            ("L at the end / (d/(2q))", ends, None, 0.02),
-            ("cosine of W and W* at the end", [run["cos_W"][-1] for run in runs], 0.99, None),
-            ("cosine of V and V* at the end", [run["cos_V"][-1] for run in runs], 0.99, None)]
-
-
-def claims_2(runs):
-    """Length generalization, on the worst of the four lengths."""
-    c, t = runs["fixed"][0]["config"], runs["fixed"][0]["eval_step"]
-    longer, _ = tests_of(c)
-    stochastic, fixed = (all_errors(runs[arm], longer) for arm in ("stochastic", "fixed"))
-    falls, levels = ([late_change(curves, t) for curves in found] for found in (stochastic, fixed))
-    return [("all T_test: fixed / stochastic, at the end",
-             (fixed / stochastic)[:, :, -1].min(axis=0), 2, None),
-            ("all T_test: least error of fixed at any time", fixed.min(axis=(0, 2)), 0.15, None),
-            ("all T_test: stochastic, change in the last third", np.max(falls, axis=0), None, 0.9),
-            ("all T_test: fixed, change in the last third", np.min(levels, axis=0), 0.9, None)]
-
-
 def claims_3(runs):
     """Interpretable training: which entries of W and V remain."""
     rows = []
     for name, part in ("W", "PE-PE block"), ("V", "token block"):
-        after = np.transpose([block(run, name) for run in runs["full model"]])
+        after = np.transpose([block(run, name) for run in runs["full model",]])
         before = np.transpose([block(train.start(run["config"]), name)
-                               for run in runs["full model"]])
-        rows += [(f"{name}: share of the {part} in the squared norm", after[0], 0.95, None),
-                 (f"{name}: cosine of the {part} to the identity", after[1], 0.99, None),
-                 (f"{name}: norm of all other entries, end / start", after[2] / before[2], None,
-                  0.1)]
+                               for run in runs["full model",]])
+        rows += [within(f"{name}: {part}, share of the squared norm", after[0], 0.95),
+                 within(f"{name}: {part}, cosine to the identity", after[1], 0.99),
+                 within(f"{name}: other entries converge to 0, share of their norm left",
+                        after[2] / before[2], None, LEFT)]
     return rows
 
 
 def claims_4(runs):
-    """Longer sequences and other subset sizes; the last row is ours: a test with one draw."""
-    longer, other = tests_of(runs["fixed"][0]["config"])
-    length, subset = ([all_errors(runs[arm], tests) for arm in ("stochastic", "fixed")]
-                      for tests in (longer, other))
-    ends = [curves[:, :, -1] for curves in (*length, *subset)]          # each (tests, seeds)
-    falls = [(curves[:, :, -1] / curves[:, :, 0]).max(axis=0) for curves in subset]
-    single = all_errors([with_one_draw(run) for run in runs["stochastic"]], other)[:, :, -1]
-    return [("all T_test: stochastic, at the end", ends[0].max(axis=0), None, 0.15),
-            ("all T_test: fixed, at the end", ends[1].min(axis=0), 0.15, None),
-            ("all q_test: both arms, end / start", np.max(falls, axis=0), None, 1),
-            ("all q_test: fixed / stochastic, at the end", (ends[3] / ends[2]).min(axis=0), 1,
-             None),
-            ("fixed: least rise from a q_test to the next", np.diff(ends[3], axis=0).min(axis=0),
-             0, None),
-            ("all q_test: fixed / stochastic with one draw", (ends[3] / single).min(axis=0), 1,
-             None)]
+    """Longer sequences, but for what Figure 2 has, and other subset sizes; the last row is ours."""
+    _, _, length, _ = curves(runs, "gd", longer=True)
+    t, stochastic, fixed, names = curves(runs, "gd", longer=False)
+    ends, redrawn = fixed[:, :, -1], runs["gd", "stochastic"]
+    other = tests_of(redrawn[0]["config"])[1]
+    single = np.transpose([single_draw_errors(run, other) for run in redrawn])
+    return [within("lengths: fixed at least 0.15 at the end", length[:, :, -1].min(axis=0),
+                   CONSTANT),
+            converges("sizes: stochastic converges to 0", stochastic, t),
+            converges("sizes: fixed converges to 0", fixed, t),
+            ahead("sizes: stochastic ahead at the end", ends / stochastic[:, :, -1], names),
+            ahead("sizes: fixed worse as q_test grows", ends[1:] / ends[:-1], names[1:]),
+            ahead("sizes: stochastic ahead with one draw", ends / single, names)]
 
 
 def claims_5(runs):
-    """The same with Adam.  Errors are means of 5 evaluations in a row, which are less noisy."""
-    rows = []
-    for name, tests in zip(("T_test", "q_test"), tests_of(runs["fixed, Adam"][0]["config"])):
-        stochastic, fixed = (
-            np.apply_along_axis(np.convolve, 2, all_errors(runs[arm], tests), np.ones(5) / 5,
-                                "valid") for arm in ("stochastic, Adam", "fixed, Adam"))
-        best = fixed.min(axis=2) / stochastic.min(axis=2)
-        rows += [(f"all {name}: fixed / stochastic, at the end",
-                  (fixed / stochastic)[:, :, -1].min(axis=0), 1, None),
-                 (f"all {name}: the same, each stopped at its best", best.min(axis=0), 1, None)]
-        if name == "T_test":
-            rows.append(("all T_test: fixed rises again, end / least",
-                         (fixed[:, :, -1] / fixed.min(axis=2)).min(axis=0), 1.1, None))
-    return rows
+    """The same with Adam, also with each arm stopped early, at its best."""
+    _, *lengths, longer = curves(runs, "adam", longer=True)
+    t, stochastic, fixed, names = curves(runs, "adam", longer=False)
+    return claims_2(runs, "adam") + [
+        ahead("lengths: stochastic ahead, each at its best", best(lengths[1]) / best(lengths[0]),
+              longer),
+        converges("sizes: stochastic converges to 0", stochastic, t),
+        converges("sizes: fixed converges to 0", fixed, t),
+        ahead("sizes: stochastic ahead at the end", (fixed / stochastic)[:, :, -1], names),
+        ahead("sizes: stochastic ahead, each at its best", best(fixed) / best(stochastic), names)]
 
 
-def claims_6(runs):
-    """Nets on the bound at T = 10, attention far below it; and how the needed widths grow."""
-    c = runs["attention, T = 10"][0]["config"]
+def claims_widths(runs):
+    """Nets on their bound at T = 10, and how the widths that are needed grow with T.
+
+    Is the comparison fair?  Attention's width d + d_e is per token, and all tokens share its
+    weights.  So the last rows count parameters: W and V have (d + d_e)(2d + d_e), and a net's first
+    layer of width m has m (T d + T) weights.  Counted over all tokens, attention has more units.
+    """
+    c = runs["attention", 10][0]["config"]
     T, d, q = c.T, c.d, c.q
-    gaps, ratios, left = [], [], []
+    gaps, ratios, rest = [], [], []
     for m, hidden in plots.NETS:
-        nets = runs[plots.net_name(m, hidden)]
+        nets = runs["net", m, hidden]
         bound, error = fcn.width_lower_bound(m, T, d, q), errors(nets, T, q)[:, -1]
         gaps.append((error - bound) / [net["se"][-1, 0] for net in nets])
-        (ratios if m < T * d else left).append(error / (bound if m < T * d else zero_predictor(c)))
-    own = fcn.width_lower_bound(d + c.pe_dim, T, d, q)
-    lengths = np.array(list(plots.WIDTHS))
-    needed = np.array([plots.needed_widths(runs, length, q) for length in lengths])
-    doubling = np.polyfit(np.log2(lengths), needed, 1)[0]
+        (ratios if m < T * d else rest).append(error / (bound if m < T * d else zero_predictor(c)))
+    own = fcn.width_lower_bound(d + c.d_e, T, d, q)
+    lengths, rng = sorted(plots.WIDTHS), np.random.default_rng(0)
+    needed = np.array([plots.needed_widths(runs, q, length) for length in lengths])
+    predicted = np.array([plots.crossing(
+        sizes, [plots.predicted_error(length, d, q, d_e, rng) for d_e in sizes],
+        plots.SHARE * d / (2 * q)) for length, sizes in sorted(plots.WIDTHS.items())])
     nets = np.array([plots.net_width(length, d, q) for length in lengths])
-    return [("T = 10, all nets: (loss - bound) / standard error", np.min(gaps, axis=0), -4, None),
-            ("T = 10, nets with m < T d: loss / bound", np.max(ratios, axis=0), None, 1.1),
-            ("T = 10, nets with m >= T d: loss / (d/(2q))", np.max(left, axis=0), None, 0.02),
-            ("T = 10: attention / bound for nets of its width",
-             errors(runs["attention, T = 10"], T, q)[:, -1] / own, None, 0.1),
-            ("attention: growth of needed d_e, T doubled", doubling, 7, 11),
-            ("nets: growth of needed width, T doubled", nets[1:] / nets[:-1], 1.9, 2.1),
-            (f"T = {lengths[-1]}: width of nets / of attention", nets[-1] / (d + needed[-1]), 10,
-             None)]
+    weights, own_weights = nets * np.array(lengths) * (d + 1), (d + needed) * (2 * d + needed)
+    first, last = lengths[0], lengths[-1]
+    added = within("attention: d_e added by a doubling of T, mean of seeds, over T",
+                   np.diff(needed.mean(axis=1)))
+    steps = np.diff(predicted)
+    return [within("T = 10: no net below the bound, (error - bound) / standard error",
+                   np.min(gaps, axis=0), -4),
+            within("T = 10: nets with m < T d on the bound, error / bound",
+                   np.max(ratios, axis=0), None, 1.1),
+            within("T = 10: nets with m = T d, error / (d/(2q))", np.max(rest, axis=0), None, 0.02),
+            within("T = 10: attention, error / bound for nets of its width",
+                   errors(runs["attention", 10], T, q)[:, -1] / own, None, 0.1),
+            within("attention: needed d_e / predicted", needed / predicted[:, None], 0.8, 1.25),
+            added._replace(allowed=f"predicted {steps.min():.3g} to {steps.max():.3g}"),
+            within(f"attention: needed width d + d_e, T = {last} / T = {first}",
+                   (d + needed[-1]) / (d + needed[0]), None, 8),
+            within(f"nets: needed width, T = {last} / T = {first}", nets[-1] / nets[0], 30),
+            within(f"T = {last}: width, nets / attention", nets[-1] / (d + needed[-1]), 10),
+            within(f"T = {last}: parameters, nets / attention", weights[-1] / own_weights[-1], 10),
+            within(f"T = {first}: parameters, nets / attention", weights[0] / own_weights[0]),
+            within(f"T = {last}: units, nets / attention's of all tokens",
+                   nets[-1] / (last * (d + needed[-1])))]
 
 
-CLAIMS = {"1": claims_1, "2": claims_2, "3": claims_3, "4": claims_4, "5": claims_5, "6": claims_6}
+CLAIMS = {"1": claims_1, "2": claims_2, "3": claims_3, "4": claims_4, "5": claims_5,
+          "widths": claims_widths}
 
 
-def table(rows):
-    """Claims (figure, text, values, least, greatest) and whether they hold for all values, as text.
-
-    A value that is nan is outside every range.
-    """
-    lines = [("figure", "claim", "allowed", "mean (least to greatest)", "holds")]
-    for figure, text, values, least, greatest in rows:
-        allowed = [f"{sign} {limit:g}" for sign, limit in ((">=", least), ("<=", greatest))
-                   if limit is not None]
-        holds = ((least is None or np.min(values) >= least)
-                 and (greatest is None or np.max(values) <= greatest))
-        lines.append((figure, text, ", ".join(allowed), f"{np.mean(values):.4g} "
-                      f"({np.min(values):.4g} to {np.max(values):.4g})", "yes" if holds else "NO"))
-    widths = [max(len(line[i]) for line in lines) for i in range(5)]
+def aligned(lines):
+    """Lines of cells as a text with aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*lines)]
     return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines) + "\n"
+
+
+def table(runs):
+    """All claims and whether they hold, as text."""
+    lines = [("figure", "claim", "allowed", "mean (least to greatest) over seeds", "holds")]
+    for figure, claims in CLAIMS.items():
+        lines += [(figure, row.claim, row.allowed, row.measured, row.holds) for row in claims(runs)]
+    return aligned(lines)
 
 
 def main():
     """Measure all claims, print their table, and write it to figures/claims.txt."""
-    runs = plots.trained(plots.arms(quick=False))
-    rows = [(figure, *row) for figure, claims in CLAIMS.items() for row in claims(runs)]
-    print(table(rows))
-    (HERE.parent / "figures" / "claims.txt").write_text(table(rows))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.parse_args()
+    with plots.errors_in_one_line(parser):
+        text = table(plots.trained(plots.arms(quick=False)))
+        print(text)
+        with train.replacing(HERE.parent / "figures" / "claims.txt") as file:
+            file.write(text.encode())
 
 
 if __name__ == "__main__":

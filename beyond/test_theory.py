@@ -1,7 +1,7 @@
 """Tests of theory.py:  python -m pytest beyond/test_theory.py
 
-The recursions are compared with gradient descent on all entries of W and V, over all subsets and
-all encodings.
+The recursions and the losses are compared with gradient descent on all entries of W and V, over all
+subsets and all encodings.
 """
 
 import itertools
@@ -22,6 +22,8 @@ import theory
 import train
 import width
 
+one_hot, full, one_hot_full = (theory.onehot_slopes, theory.full_model_slopes,
+                               theory.onehot_full_model_slopes)
 both_queries = pytest.mark.parametrize("query", ("sum", "mean"))
 
 
@@ -35,7 +37,7 @@ def all_sequences(T, d, q):
     depend on X and V_e = 0, f is linear in X.  So the means of L, dW and dV are exact.
     """
     units = math.sqrt(T * d) * np.eye(T * d).reshape(T * d, T, d)
-    X, y = np.concatenate([units, -units]), theory.all_subsets(T, q)
+    X, y = np.concatenate([units, -units]), np.array(list(itertools.combinations(range(T), q)))
     return np.tile(X, (len(y), 1, 1)), np.repeat(y, len(X), axis=0)
 
 
@@ -53,34 +55,84 @@ def follow(path, E, d, q, lr, directions, inside=True, **model):
     """Gradient descent from zero on all entries of W and V has to go along path (L, numbers of W,
     alpha), where W is a sum of numbers times directions, and V = alpha V*.
 
-    The expectation over the encodings E (number, T, d_e) is inside or outside the loss.
+    The mean over the encodings E (number, T, d_e) is inside or outside the loss.  Returns W, V at
+    the end of the path.
     """
     X, y = all_sequences(E.shape[1], d, q)
     V_star = np.eye(d, d + E.shape[2])
     W, V = np.zeros_like(directions[0]), np.zeros_like(V_star)
-    for L_exact, *numbers, alpha in path.T:
+    for t, (L_exact, *numbers, alpha) in enumerate(path.T):
         parts = [sts.loss_and_grads(W, V, X, y, e, **model) for e in ([E] if inside else E)]
         L, dW, dV = (sum(part) / len(parts) for part in zip(*parts))
         assert math.isclose(L, L_exact, rel_tol=1e-12)
         np.testing.assert_allclose(W, sum(x * D for x, D in zip(numbers, directions)), atol=1e-12)
         np.testing.assert_allclose(V, alpha * V_star, atol=1e-12)
-        W, V = W - lr * dW, V - lr * dV
+        if t < path.shape[1] - 1:
+            W, V = W - lr * dW, V - lr * dV
     assert path[0, -1] < 0.7 * path[0, 0] and path[1, -1] > 0.3      # it has learnt
+    return W, V
 
 
 def test_one_hot_descent_is_two_numbers():
     T, d, q, lr = 6, 2, 3, 0.5
-    path = theory.descend(lambda *numbers: theory.onehot_slopes(*numbers, T, d, q),
-                          lr, 100, T - 1, d)
+    path = theory.descend(one_hot, lr, 100, (T - 1, d), T, d, q)
     follow(path, np.eye(T)[None], d, q, lr, [sts.ground_truth(d, T, T)[0]])
 
 
 @pytest.mark.parametrize("inside", (True, False))
-def test_orthonormal_descent_is_two_numbers(inside):
-    T, d_e, d, q, lr = 3, 3, 2, 2, 3.0
-    path = theory.descend(lambda *numbers: theory.onehot_slopes(*numbers, T, d, q), lr, 15, d_e, d)
-    follow(path, all_encodings("orthonormal", T, d_e), d, q, lr, [sts.ground_truth(d, d_e)[0]],
-           inside)
+def test_orthonormal_descent_is_two_numbers_and_gives_the_loss_at_other_lengths(inside):
+    T, d_e, d, q, lr = 3, 4, 2, 2, 3.0
+    L, a, alpha = theory.descend(one_hot, lr, 20, (d_e, d), T, d, q)
+    W, V = follow(np.array([L, a, alpha]), all_encodings("orthonormal", T, d_e), d, q, lr,
+                  [sts.ground_truth(d, d_e)[0]], inside)
+    for T_test, q_test in (2, 1), (3, 2), (3, 1), (4, 2), (4, 3):
+        E = all_encodings("orthonormal", T_test, d_e)
+        exact = sts.loss(W, V, *all_sequences(T_test, d, q_test), E)
+        path = theory.test_loss(a, alpha, T_test, d, q_test)
+        assert math.isclose(path[-1], exact, rel_tol=1e-12) and path.shape == a.shape
+
+
+@pytest.mark.parametrize("law, d_e", (("onehot", 6), ("orthonormal", 9)))
+def test_fixed_encodings_train_like_one_hot_ones_and_have_the_loss_at_other_lengths(law, d_e):
+    T, longest, d, q, lr = 4, 6, 2, 2, 1.0
+    E = sts.positional_encoding(law, longest, d_e, np.random.default_rng(0))
+    L, a, alpha = theory.descend(one_hot, lr, 40, (T - 1, d), T, d, q)
+    u = E[:T].sum(axis=0)
+    W, V = follow(np.array([L, a, alpha]), E[None, :T], d, q, lr,
+                  [np.pad(E[:T].T @ E[:T] - np.outer(u, u) / T, (d, 0))])
+    for T_test, q_test in itertools.product(range(2, longest + 1), (1, 2, 3, 4)):
+        if q_test <= T_test:
+            exact = sts.loss(W, V, *all_sequences(T_test, d, q_test), E[:T_test])
+            path = theory.fixed_test_loss(a, alpha, T, T_test, d, q_test)
+            assert math.isclose(path[-1], exact, rel_tol=1e-12) and path.shape == a.shape
+    assert exact > 2 * theory.test_loss(a[-1], alpha[-1], T_test, d, q_test)
+
+
+def test_at_the_trained_length_the_losses_of_fixed_and_redrawn_encodings_are_those_of_descent():
+    for a, alpha in (3.0, 1.4), (-800.0, 0.3), (800.0, 1.1):        # without overflow
+        L, _, _ = one_hot(a, alpha, 30, 5, 3)
+        assert math.isclose(theory.test_loss(a, alpha, 30, 5, 3), L, rel_tol=1e-12)
+        for T_test in 12, 30:                                       # no new positions
+            assert math.isclose(theory.fixed_test_loss(a, alpha, 30, T_test, 5, 3),
+                                theory.test_loss(a, alpha, T_test, 5, 3), rel_tol=1e-12)
+        assert math.isfinite(theory.fixed_test_loss(a, alpha, 30, 60, 5, 3))
+    assert one_hot(1.0, 1.0, 3, 5, 3)[:2] == (0.0, 0.0)             # q = T
+
+
+def test_at_other_lengths_fixed_encodings_do_not_come_below_a_least_loss():
+    """The error of Figure 2's fixed encodings falls to it, then rises; it is 0.15 or more at d = 5.
+
+    It is nearly proportional to d.
+    """
+    _, a, alpha = theory.descend(one_hot, 5.0, 12_000, (199, 5), 200, 5, 3)
+    for T_test, least in (250, 0.181), (300, 0.291), (350, 0.369), (400, 0.427):
+        path = theory.fixed_test_loss(a, alpha, 200, T_test, 5, 3)
+        assert abs(path.min() - least) < 0.0005 and path[-1] > 1.01 * path.min()
+    for q_test, end in (2, 0.014), (4, 0.003), (5, 0.005), (8, 0.008):
+        path = theory.fixed_test_loss(a, alpha, 200, 200, 5, q_test)
+        assert abs(path[-1] - end) < 0.0005
+    _, a, alpha = theory.descend(one_hot, 5.0, 12_000, (199, 4), 200, 4, 3)
+    assert abs(theory.fixed_test_loss(a, alpha, 200, 250, 4, 3).min() - 0.145) < 0.0005
 
 
 def on_lattice(scores, d_e, q):
@@ -96,8 +148,7 @@ def test_rademacher_descent_is_two_numbers(K):
     T, d_e, d, q, lr = 3, 2, 2, 2, 3.0
     E = all_encodings("rademacher", T, d_e)
     scores = on_lattice((E @ E[:, :q].sum(axis=1)[:, :, None])[:, :, 0], d_e, q)
-    path = theory.descend(lambda *numbers: width.stochastic_slopes(*numbers, scores, d, q, K),
-                          lr, 15, d_e, d)
+    path = theory.descend(width.stochastic_slopes, lr, 15, (d_e, d), scores, d, q, K)
     follow(path, E, d, q, lr, [sts.ground_truth(d, d_e)[0]], inside=K > 1)
 
 
@@ -105,8 +156,7 @@ def test_rademacher_descent_is_two_numbers(K):
 @pytest.mark.parametrize("q", (1, 2))
 def test_full_model_descent_is_two_numbers(query, q):
     T, d_e, d, lr = 3, 3, 2, 3.0
-    path = theory.descend(lambda *numbers: theory.full_model_slopes(*numbers, T, d, q, query),
-                          lr, 22, d_e, d)
+    path = theory.descend(full, lr, 22, (d_e, d), T, d, q, query)
     follow(path, all_encodings("orthonormal", T, d_e), d, q, lr, [sts.ground_truth(d, d_e)[0]],
            attend_to_query=True, query=query)
 
@@ -114,9 +164,7 @@ def test_full_model_descent_is_two_numbers(query, q):
 @both_queries
 def test_full_model_descent_with_one_hot_encodings_is_three_numbers(query):
     T, d, q, lr = 5, 2, 2, 1.0
-    path = theory.descend(
-        lambda *numbers: theory.onehot_full_model_slopes(*numbers, T, d, q, query),
-        lr, 60, T - 1, 1, d)
+    path = theory.descend(one_hot_full, lr, 60, (T - 1, 1, d), T, d, q, query)
     W_star, _ = sts.ground_truth(d, T, T)
     follow(path, np.eye(T)[None], d, q, lr, [W_star, np.pad(np.full((T, T), 1 / T), (d, 0))],
            attend_to_query=True, query=query)
@@ -136,35 +184,11 @@ def test_on_fixed_sequences_redrawn_encodings_leave_1_plus_d_squared_numbers():
     assert abs(V[:, d:]).max() < 1e-13 and abs(W[d, d]) > 0.01 and abs(V[0, 1] - V[1, 0]) > 0.01
 
 
-def test_descent_on_the_integrated_loss_is_that_on_the_tokens():
-    """For fixed encodings without any symmetry, and weights without any."""
-    rng, T, d, q, d_e = np.random.default_rng(0), 5, 2, 2, 4
-    E, W_pe = rng.standard_normal((T, d_e)), rng.standard_normal((d_e, d_e))
-    V_x, (X, y) = rng.standard_normal((d, d)), all_sequences(T, d, q)
-    L, dW_pe, dV_x = theory.integrated_loss_and_grads(W_pe, V_x, E, theory.all_subsets(T, q))
-    exact = sts.loss_and_grads(np.pad(W_pe, (d, 0)), np.pad(V_x, ((0, 0), (0, d_e))), X, y, E)
-    assert math.isclose(L, exact[0], rel_tol=1e-12)
-    np.testing.assert_allclose(np.pad(dW_pe, (d, 0)), exact[1], rtol=0, atol=1e-13)
-    np.testing.assert_allclose(np.pad(dV_x, ((0, 0), (0, d_e))), exact[2], rtol=0, atol=1e-13)
-
-
-def test_the_integrated_loss_is_the_mean_over_normal_tokens():
-    rng, T, d, q, d_e, n = np.random.default_rng(0), 5, 2, 2, 4, 40_000
-    E, W_pe = rng.standard_normal((T, d_e)), rng.standard_normal((d_e, d_e))
-    V_x = rng.standard_normal((d, d))
-    L, _, _ = theory.integrated_loss_and_grads(W_pe, V_x, E, theory.all_subsets(T, q))
-    X, y = sts.sample_sts(rng, n, T, d, q)
-    f, _ = sts.forward(np.pad(W_pe, (d, 0)), np.pad(V_x, ((0, 0), (0, d_e))), X, y, E)
-    losses = 0.5 * ((f - sts.sts_target(X, y)) ** 2).sum(axis=1)
-    assert abs(losses.mean() - L) < 5 * losses.std() / math.sqrt(n)
-
-
 @both_queries
 @pytest.mark.parametrize("slopes, numbers", (
-    (lambda *x: theory.onehot_slopes(*x[:2], *x[2:5]), (2.0, 1.3)),
-    (theory.full_model_slopes, (2.0, 1.3)), (theory.full_model_slopes, (-1.0, -0.4)),
-    (theory.onehot_full_model_slopes, (2.0, -0.7, 1.3)),
-    (theory.onehot_full_model_slopes, (-1.0, 3.0, 0.5))))
+    (lambda *x: one_hot(*x[:5]), (2.0, 1.3)), (lambda *x: one_hot(*x[:5]), (-1.0, 0.7)),
+    (full, (2.0, 1.3)), (full, (-1.0, -0.4)),
+    (one_hot_full, (2.0, -0.7, 1.3)), (one_hot_full, (-1.0, 3.0, 0.5))))
 def test_slopes_are_the_derivatives_of_the_loss(slopes, numbers, query):
     h, (_, *grads) = 1e-5, slopes(*numbers, 20, 5, 3, query)
     for i, grad in enumerate(grads):
@@ -173,10 +197,10 @@ def test_slopes_are_the_derivatives_of_the_loss(slopes, numbers, query):
         assert math.isclose(slope, grad, rel_tol=1e-6, abs_tol=1e-9)
 
 
-@pytest.mark.parametrize("slopes", (theory.full_model_slopes, theory.onehot_full_model_slopes))
+@pytest.mark.parametrize("slopes", (full, one_hot_full))
 def test_an_unknown_query_is_refused(slopes):
     with pytest.raises(ValueError, match="query must be sum or mean, got 'max'"):
-        slopes(*[0.5] * (2 if slopes is theory.full_model_slopes else 3), 6, 2, 2, "max")
+        slopes(*[0.5] * (2 if slopes is full else 3), 6, 2, 2, "max")
 
 
 # Rates and costs
@@ -184,8 +208,7 @@ def test_an_unknown_query_is_refused(slopes):
 
 @pytest.mark.parametrize("norm2", (49, 100))
 def test_the_inverse_loss_grows_by_its_asymptotic_slope(norm2):
-    L, _, _ = theory.descend(lambda *numbers: theory.onehot_slopes(*numbers, 50, 5, 3),
-                             3.0, 20_000, norm2, 5)
+    L, _, _ = theory.descend(one_hot, 3.0, 20_000, (norm2, 5), 50, 5, 3)
     assert math.isclose((1 / L[-1] - 1 / L[10_000]) / 10_000, 4 * 3 / norm2, rel_tol=0.01)
 
 
@@ -196,23 +219,21 @@ def test_the_number_of_steps_in_closed_form(T, d, q, share, lr, norm2):
     """It is that of small steps: a few per cent, which come from alpha, are missing."""
     counted = theory.count_steps(share, T, d, q, lr, norm2)
     assert math.isclose(theory.predict_steps(share, T, d, q, lr, norm2), counted, rel_tol=0.07)
-    L, _, _ = theory.descend(lambda *numbers: theory.onehot_slopes(*numbers, T, d, q), lr, counted,
-                             norm2 or T - 1, d)
+    L, _, _ = theory.descend(one_hot, lr, counted, (norm2 or T - 1, d), T, d, q)
     assert L[-1] <= share * d / (2 * q) < L[-2]
 
 
 def with_best_alpha(a, T, d, q):
     """a, and the alpha where dL/dalpha, which is linear in alpha, is 0."""
-    slope = theory.onehot_slopes(a, 0.0, T, d, q)[2]
-    return a, slope / (slope - theory.onehot_slopes(a, 1.0, T, d, q)[2])
+    slope = one_hot(a, 0.0, T, d, q)[2]
+    return a, slope / (slope - one_hot(a, 1.0, T, d, q)[2])
 
 
 @pytest.mark.parametrize("share, T, d, q", ((0.01, 200, 5, 3), (0.3, 10, 2, 4), (0.5, 8, 1, 1)))
 def test_the_closed_form_is_the_integral_of_the_flow(share, T, d, q):
     """da / (-dL/da) with the best alpha for each a, by Simpson's rule."""
     a = np.linspace(0, math.log((T - q) * (1 / share - 1) / q) / 2, 401)
-    L, da, _ = np.transpose([theory.onehot_slopes(*with_best_alpha(value, T, d, q), T, d, q)
-                             for value in a])
+    L, da, _ = np.transpose([one_hot(*with_best_alpha(x, T, d, q), T, d, q) for x in a])
     assert math.isclose(L[-1], share * d / (2 * q), rel_tol=1e-9)
     pace = -(T - 1) / da
     integral = (a[1] - a[0]) / 3 * (pace[0] + 4 * pace[1:-1:2].sum() + 2 * pace[2:-1:2].sum()
@@ -227,8 +248,7 @@ def test_the_plateau_costs_T_squared():
 @pytest.mark.parametrize("q", (2, 3, 5))
 def test_the_full_model_with_the_sum_has_rate_one_over_q(q):
     """Of L / law the logarithm, and the slope of log L against log t, go to 0 and to -1/q."""
-    L, _, _ = theory.descend(
-        lambda *numbers: theory.full_model_slopes(*numbers, 10, 5, q, "sum"), 1.0, 20_000, 20, 5)
+    L, _, _ = theory.descend(full, 1.0, 20_000, (20, 5), 10, 5, q, "sum")
     ratios = [L[t] / theory.full_model_law(t, 10, 5, q, "sum", 1.0) for t in (200, 20_000)]
     assert abs(ratios[1] - 1) < abs(ratios[0] - 1) and abs(ratios[1] - 1) < 0.1
     slope = math.log(L[20_000] / L[10_000]) / math.log(2)
@@ -239,9 +259,8 @@ def test_the_full_model_with_the_sum_has_rate_one_over_q(q):
 @pytest.mark.parametrize("q", (1, 2, 3))
 def test_the_full_model_with_the_mean_has_rate_one_over_t(q, onehot):
     d_e, lr, T = 20, 3.0, 10
-    slopes, norms2 = ((theory.onehot_full_model_slopes, (T - 1, 1, 5)) if onehot
-                      else (theory.full_model_slopes, (d_e, 5)))
-    L = theory.descend(lambda *numbers: slopes(*numbers, T, 5, q, "mean"), lr, 8000, *norms2)[0]
+    slopes, norms2 = (one_hot_full, (T - 1, 1, 5)) if onehot else (full, (d_e, 5))
+    L = theory.descend(slopes, lr, 8000, norms2, T, 5, q, "mean")[0]
     law = 1 / theory.full_model_law(1.0, T, 5, q, "mean", lr, d_e, onehot)
     assert math.isclose(law, 4 * lr / (q * q * norms2[0]), rel_tol=1e-12)
     assert math.isclose((1 / L[-1] - 1 / L[4000]) / 4000, law, rel_tol=0.03)
@@ -251,9 +270,7 @@ def test_the_full_model_with_the_mean_has_rate_one_over_t(q, onehot):
 def test_the_full_model_with_the_sum_and_one_hot_encodings_has_rate_one_over_t(T, q):
     """1/L grows by 4 lr/N with N of a moving m; N tends to the norm of I - 11^T/q on W."""
     d, lr = 5, 1.0
-    L, a, b, alpha = theory.descend(
-        lambda *numbers: theory.onehot_full_model_slopes(*numbers, T, d, q, "sum"),
-        lr, 30_000, T - 1, 1, d)
+    L, a, b, alpha = theory.descend(one_hot_full, lr, 30_000, (T - 1, 1, d), T, d, q, "sum")
     m = a[-1] + q * (b[-1] - a[-1]) / T
     assert math.isclose(alpha[-1], (q + math.exp((q - 1) * m)) / q, rel_tol=0.01)
     norm2 = np.linalg.norm(np.eye(T) - 1 / q) ** 2
@@ -266,14 +283,10 @@ def test_the_full_model_with_the_sum_and_one_hot_encodings_has_rate_one_over_t(T
 
 
 def test_with_one_selected_token_sum_and_mean_are_the_same():
-    for function in (lambda query: theory.full_model_slopes(2.0, 1.3, 9, 4, 1, query),
-                     lambda query: theory.onehot_full_model_slopes(2.0, 0.4, 1.3, 9, 4, 1, query),
+    for function in (lambda query: full(2.0, 1.3, 9, 4, 1, query),
+                     lambda query: one_hot_full(2.0, 0.4, 1.3, 9, 4, 1, query),
                      lambda query: theory.full_model_law(7, 9, 4, 1, query, 2.0, 30)):
         np.testing.assert_allclose(function("sum"), function("mean"), rtol=1e-14)
-
-
-def test_where_all_positions_are_selected_the_loss_can_be_zero():
-    assert theory.onehot_slopes(1.0, 1.0, 3, 5, 3)[:2] == (0.0, 0.0)
 
 
 # Other lengths
@@ -281,24 +294,22 @@ def test_where_all_positions_are_selected_the_loss_can_be_zero():
 
 @pytest.mark.parametrize("a", (1.5, 4.0, 7.0))
 @pytest.mark.parametrize("T_test", (10, 30, 400))
-def test_the_length_law_is_a_sum_over_positions(a, T_test):
+def test_the_length_law_is_the_loss_with_the_best_alpha(a, T_test):
     T, d, q = 30, 5, 3
     _, alpha = with_best_alpha(a, T, d, q)
-    L = theory.onehot_slopes(a, alpha, T, d, q)[0]
-    P = np.exp(a * (np.arange(T_test) < q))
-    r = alpha * P / P.sum() - (np.arange(T_test) < q) / q
-    assert math.isclose(theory.length_loss(L, T, T_test, d, q), d / 2 * (r @ r), rel_tol=1e-10)
+    L = one_hot(a, alpha, T, d, q)[0]
+    exact = theory.test_loss(a, alpha, T_test, d, q)
+    assert math.isclose(theory.length_loss(L, T, T_test, d, q), exact, rel_tol=1e-10)
     assert math.isclose(theory.length_loss(L, T, T, d, q), L, rel_tol=1e-10)
 
 
 def test_the_length_law_holds_in_the_recursion():
-    """There alpha lags behind its best value.  For large A the law is its leading term."""
+    """There alpha lags behind its best value.  For large G the law is its leading term."""
     T, d, q = 100, 5, 3
-    L, a, alpha = theory.descend(lambda *numbers: theory.onehot_slopes(*numbers, T, d, q),
-                                 5.0, 30_000, T - 1, d)
+    L, a, alpha = theory.descend(one_hot, 5.0, 30_000, (T - 1, d), T, d, q)
     for t in 1000, 3000, 30_000:
         for T_test in 200, 1000:
-            exact = theory.onehot_slopes(a[t], alpha[t], T_test, d, q)[0]
+            exact = one_hot(a[t], alpha[t], T_test, d, q)[0]
             assert math.isclose(theory.length_loss(L[t], T, T_test, d, q), exact, rel_tol=0.02)
     for T_test in 150, 200:
         factor = theory.length_loss(1e-9, T, T_test, d, q) / 1e-9
@@ -313,47 +324,112 @@ def test_the_reach_is_the_length_where_the_law_has_the_share(share):
         assert length > T
         assert math.isclose(theory.length_loss(L, T, length, d, q), share * d / (2 * q),
                             rel_tol=1e-8)
-    A = math.sqrt(d * (T - q) / (2 * q * q * 1e-7))
-    leading = (1 + math.sqrt(2)) * q * A + (2 + math.sqrt(2)) * (T - q)
+    G = math.sqrt(d * (T - q) / (2 * q * q * 1e-7))
+    leading = (1 + math.sqrt(2)) * q * G + (2 + math.sqrt(2)) * (T - q)
     assert math.isclose(theory.reach(1e-7, T, d, q), leading, rel_tol=0.001)
 
 
-# Against training of train.py on sampled sequences
+# Training on samples
 
 
-def check_training(slopes, norms2, T, d, q, pe_dim, lr, steps, **settings):
-    """W, V and the last losses of a run on fresh batches are within a few per cent of descend."""
-    run = train.train(T=T, d=d, q=q, pe_dim=pe_dim, lr=lr, steps=steps, fresh=True, evaluations=1,
+SCORES = width.sample_scores(np.random.default_rng(0), 8, 16, 3, 800)
+
+
+@pytest.mark.parametrize("slopes, sizes, lr, steps, d_e, settings", (
+    (one_hot, (8, 3, 3), 0.5, 500, 8, {"pe": "onehot"}),
+    (one_hot, (8, 3, 3), 1.0, 250, 16, {"law": "orthonormal"}),
+    (width.stochastic_slopes, (SCORES, 3, 3, 1), 1.0, 250, 16, {"draws": 1}),
+    (width.stochastic_slopes, (SCORES, 3, 3, 4), 1.0, 250, 16, {"draws": 4}),
+    *((full, (8, 3, 3, query), 0.25, 1600, 16,
+       {"law": "orthonormal", "attend_to_query": True, "query": query})
+      for query in ("sum", "mean"))))
+def test_train_py_follows_the_recursions(slopes, sizes, lr, steps, d_e, settings):
+    """W, V and the last losses of a run on fresh batches are within a few per cent."""
+    T, d, q = 8, 3, 3
+    run = train.train(T=T, d=d, q=q, d_e=d_e, lr=lr, steps=steps, fresh=True, evaluations=1,
                       eval_sequences=2, T_test=[T], q_test=[q], **settings)
-    L, a, alpha = theory.descend(slopes, lr, steps, *norms2)
+    onehot = "pe" in settings
+    L, a, alpha = theory.descend(slopes, lr, steps, (T - 1 if onehot else d_e, d), *sizes)
     assert L[-1] < 0.5 * L[0]
-    truth = sts.ground_truth(d, pe_dim, T if "pe" in settings else None)
+    truth = sts.ground_truth(d, d_e, T if onehot else None)
     for name, star, exact in zip("WV", truth, (a[-1], alpha[-1])):
         multiple = (run[name] * star).sum() / (star ** 2).sum()
         assert math.isclose(multiple, exact, rel_tol=0.05)
     assert math.isclose(run["loss"][-100:].mean(), L[-100:].mean(), rel_tol=0.1)
 
 
-@pytest.mark.parametrize("settings", ({"pe": "onehot"}, {"pe_family": "orthonormal"},
-                                      {"draws": 1}, {"draws": 4}))
-def test_the_recursions_predict_sampled_training(settings):
-    T, d, q = 8, 3, 3
-    d_e, norm2, lr, steps = (8, 7, 0.5, 500) if "pe" in settings else (16, 16, 1.0, 250)
-    scores = width.sample_scores(np.random.default_rng(0), T, d_e, q, 800)
+def sampled(rng, n, lr, a, alpha, T, d, q, fixed=None):
+    """Losses, W, V of endless training with orthonormal encodings, d_e = T, from a W*, alpha V*.
 
-    def slopes(*numbers):
-        if "draws" in settings:
-            return width.stochastic_slopes(*numbers, scores, d, q, settings["draws"])
-        return theory.onehot_slopes(*numbers, T, d, q)
-    check_training(slopes, (norm2, d), T, d, q, d_e, lr, steps, **settings)
+    On n fresh sequences a step, or on the same (X, y).
+    """
+    W, V = sts.ground_truth(d, T)
+    W, V = a * W, alpha * V
+    while True:
+        X, y = fixed or sts.sample_sts(rng, n, T, d, q)
+        E = sts.positional_encoding("orthonormal", T, T, rng)
+        L, dW, dV = sts.loss_and_grads(W, V, X, y, E)
+        yield L, W, V
+        W, V = W - lr * dW, V - lr * dV
 
 
-@both_queries
-def test_the_recursion_of_the_full_model_predicts_sampled_training(query):
-    T, d, q, d_e = 10, 3, 2, 20
-    check_training(lambda *numbers: theory.full_model_slopes(*numbers, T, d, q, query), (d_e, d),
-                   T, d, q, d_e, 1.0, 450, pe_family="orthonormal", attend_to_query=True,
-                   query=query)
+def steps_to_half(run, d, q):
+    """The step around which the mean of 30 losses is half of d/(2q)."""
+    losses = [next(run)[0] for _ in range(30)]
+    while np.mean(losses[-30:]) > d / (4 * q):
+        losses.append(next(run)[0])
+    return len(losses) - 15
+
+
+def test_gradient_noise_makes_the_plateau_longer_by_the_derived_factor():
+    T, d, q, lr, n = 40, 3, 2, 1.0, 64
+    steps = [steps_to_half(sampled(np.random.default_rng(seed), n, lr, 0, 0, T, d, q), d, q)
+             for seed in range(3)]
+    ratio = np.mean(steps) / theory.count_steps(0.5, T, d, q, lr, T)
+    assert math.isclose(ratio, theory.noise_delay(lr, T, n), rel_tol=0.06) and ratio > 1.2
+
+
+def test_gradient_noise_raises_the_late_loss_by_the_derived_factor():
+    """By its derivation: each entry has the variance lr L/(nd), and the excess is half of that
+    times the Hessian's trace, a mean of the squared derivatives of f by all entries."""
+    rng, T, d, q, lr, n = np.random.default_rng(0), 6, 4, 3, 0.1, 64
+    (W, V), E = sts.ground_truth(d, T), sts.positional_encoding("orthonormal", T, T, rng)
+    squares = []
+    for X, y in zip(*(part[:, None] for part in sts.sample_sts(rng, 4000, T, d, q))):
+        _, cache = sts.forward(40 * W, V, X, y, E)
+        squares.append(sum((part ** 2).sum() for row in np.eye(d)
+                           for part in sts.backward(cache, row[None])))
+    excess = lr / (2 * n * d) * np.mean(squares)
+    assert math.isclose(theory.noise_excess(lr, d, q, n) - 1, excess, rel_tol=0.05)
+
+    _, a, alpha = theory.descend(one_hot, 1.0, 3000, (T, d), T, d, q)[:, -1]
+    variances = []
+    for _, (_, W, V) in zip(range(3000), sampled(rng, n, lr, a, alpha, T, d, q)):
+        unit = lr / (n * d) * theory.test_loss(W[-1, -1], V[0, 0], T, d, q)
+        variances.append([(M ** 2).mean() / unit for M in (W[:d, d:], V[:, d:], V[0, 1:d])])
+    np.testing.assert_allclose(np.mean(variances[500:], axis=0), 1, rtol=0.2)
+
+
+def test_one_full_batch_decides_the_cosine_and_the_length_of_the_plateau():
+    T, d, q, lr, n = 40, 4, 2, 1.0, 64
+
+    def fit(rng):
+        """A batch, and what V first tends to on it."""
+        X, y = sts.sample_sts(rng, n, T, d, q)
+        return (X, y), T / n * sts.sts_target(X, y).T @ X.mean(axis=1)
+
+    cosines = [sts.cosine(fit(np.random.default_rng(seed))[1], np.eye(d)) for seed in range(300)]
+    assert math.isclose(np.mean(cosines), theory.plateau_cosine(T, d, q, n), rel_tol=0.03)
+    steps, traces = [], []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        batch, C = fit(rng)
+        run = sampled(rng, n, lr, 0, 0, T, d, q, batch)
+        V = [next(run)[2] for _ in range(100)][-1]
+        assert abs(sts.cosine(V, np.eye(d, d + T)) - cosines[seed]) < 0.06
+        steps.append(100 + steps_to_half(run, d, q))
+        traces.append(C.trace() / d)
+    assert np.ptp(np.log(steps)) > 0.3 and np.ptp(np.log(np.multiply(steps, traces))) < 0.2
 
 
 def test_theory_stands_alone_and_prints_its_tables(tmp_path):
@@ -362,6 +438,9 @@ def test_theory_stands_alone_and_prints_its_tables(tmp_path):
                           text=True)
     assert (done.returncode, done.stderr) == (0, "")
     for row in ("10000  0.01106   4.247   1.915   0.955", "W = V = 0  4847", "V = V*     4650",
-                "W = W*     1018", "353007 steps", "1000    139608    1.36e+05",
-                "100000   0.01892    1.0000     0.30912    1.0000     2991"):
+                "W = W*     1018", "one-hot                             1213   3108",
+                "353007 steps until L = 0.01 d/(2q) = 0.0083 < 0.0196",
+                "1000    139608    1.36e+05",
+                "100000   0.01892    1.0000     0.30912    1.0000     2991",
+                "250                   0.005      0.181             0.145"):
         assert row in done.stdout

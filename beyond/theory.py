@@ -6,10 +6,10 @@ Everything in this file is derived here; nothing is quoted from the paper.
 
 Throughout this file we have, as in sts.py:
 
-    T, d, q      sequence length, token dimension, subset size
+    n, T, d, q   batch size, sequence length, token dimension, subset size
     d_e          dimension of a positional encoding (PE)
     X, y         tokens x_j, i.i.d. N(0, I_d), and the q selected positions, a uniform subset
-    E            positional encodings, row j is e_j                            (T, d_e)
+    E            positional encodings, row j is e_j                    (T, d_e)
     U            c sum of e_i over i in y, c = 1 ("sum", the default) or 1/q ("mean")
     W, V         key-query and value matrices of attention; z_j = (x_j, e_j), z_query = (0, U)
     P            attention weights, softmax over the keys of z^T W z_query; the keys are the z_j,
@@ -17,7 +17,7 @@ Throughout this file we have, as in sts.py:
     f            the output V sum P z over the keys; the target is STS = (1/q) sum_{i in y} x_i
     W*           the identity on the PE-PE block of W (stochastic PE) or I - 11^T/T (one-hot PE)
     V*           the identity on the token block of V
-    L            population loss E 1/2 ||f - STS||^2; the zero predictor has L = d/(2q)
+    L            population loss, the mean of 1/2 ||f - STS||^2; the zero predictor has d/(2q)
     lr, t        learning rate, number of steps
 
 PE are one-hot, or stochastic and orthonormal: random signs times distinct coordinate vectors.  With
@@ -37,7 +37,7 @@ gradient at the image of this point.  Block by block:
     W, PE-PE block,      The coordinates of all PE may be permuted and change sign.  A matrix that
     stochastic PE        commutes with all these maps is a multiple of I.
     W, PE-PE block,      Positions may be permuted.  A matrix that commutes with permutations is
-    one-hot PE           x I + y 11^T.  With keys Z, softmax ignores what 11^T adds to all logits,
+    one-hot PE           a I + w 11^T.  With keys Z, softmax ignores what 11^T adds to all logits,
                          so the gradient is orthogonal to 11^T: a multiple of I - 11^T/T.
 
 (A gradient of 0 is no minimum.  At T = 6, d = 2, q = 3 with one-hot PE, rounding errors in the
@@ -46,11 +46,12 @@ blocks that start at 0 grow with lr 1, but not with lr 1/2.)  A step of gradient
     a     <- a     - lr / ||W*||^2 dL/da         ||W*||^2 = T - 1 (one-hot), d_e (stochastic)
     alpha <- alpha - lr / ||V*||^2 dL/dalpha     ||V*||^2 = d
 
-P does not depend on X, and the tokens integrate out:
+P does not depend on X, and the tokens integrate out.  With r = f - STS = dL/df of one sequence,
 
-    f - STS = sum_j (alpha P_j - 1[j in y]/q) x_j,     L = d/2 E sum_j (alpha P_j - 1[j in y]/q)^2
+    r = sum_j r_j x_j,   r_j = alpha P_j - 1[j in y]/q,     L = d/2 sum_j r_j^2, the mean over y, E.
 """
 
+import functools
 import itertools
 import math
 
@@ -60,32 +61,47 @@ import numpy as np
 # Keys Z: two numbers
 
 
-def onehot_slopes(a, alpha, T, d, q):
-    """L, dL/da, dL/dalpha for one-hot PE and for orthonormal PE, with keys Z.
+def slopes_by_logit(selected, others, query, alpha, T, d, q):
+    """L, its slope by the logit of one selected position, one other one, the query, and by alpha.
 
-    With W = a W* the logits of selected positions are higher by a than the others, so
-    P_j = p_in = e^a / (q e^a + T - q) for j in y, and p_out = 1 / (q e^a + T - q) for the others.
-    With r_j = alpha P_j - 1[j in y]/q:   L = d/2 (q r_in^2 + (T - q) r_out^2),  and by the
-    derivative of softmax dL/da = q p_in (d alpha r_in - mean), mean = sum_j P_j d alpha r_j.
+    L = d/2 (q r_in^2 + (T - q) r_out^2), with r_in = alpha p_in - 1/q for j in y, and
+    r_out = alpha p_out for the others.  The query, a key of the full model only, has the value
+    V z_query = 0: it takes attention and adds nothing to f.  The slopes of L by P_j are
+    g_j = d alpha r_j, and g_query = 0.  Softmax turns them into P_j (g_j - mean), where
+    mean = sum_j P_j g_j.  Without the query as a key its logit is -infinity.
     """
-    e = math.exp(-a)                    # all logits are shifted by -a: no overflow for a > 0
-    p_in, p_out = 1 / (q + (T - q) * e), e / (q + (T - q) * e)
+    top = max(selected, others, query)                  # subtracted from all logits: no overflow
+    e_in, e_out, e_query = math.exp(selected - top), math.exp(others - top), math.exp(query - top)
+    total = q * e_in + (T - q) * e_out + e_query
+    p_in, p_out, p_query = e_in / total, e_out / total, e_query / total
     r_in, r_out = alpha * p_in - 1 / q, alpha * p_out
     L = d / 2 * (q * r_in ** 2 + (T - q) * r_out ** 2)
     dalpha = d * (q * r_in * p_in + (T - q) * r_out * p_out)
-    return L, q * p_in * (d * alpha * r_in - alpha * dalpha), dalpha
+    mean = alpha * dalpha
+    return (L, p_in * (d * alpha * r_in - mean), p_out * (d * alpha * r_out - mean),
+            -p_query * mean, dalpha)
 
 
-def descend(slopes, lr, steps, *norms2, start=None):
-    """Gradient descent on a few numbers; returns L and the numbers, (1 + k, steps + 1).
+def onehot_slopes(a, alpha, T, d, q):
+    """L, dL/da, dL/dalpha for one-hot PE and for orthonormal PE, with keys Z.
 
-    slopes(*numbers) gives L and its k derivatives.  Each number multiplies a direction, such as W*
-    or V*, and the directions are orthogonal.  norms2 are their squared norms.  start holds the first
-    values of the numbers, by default 0.
+    With W = a W* the logits of selected positions are higher by a than the others.
     """
-    numbers, path = start or [0.0] * len(norms2), []
+    L, g_in, _, _, dalpha = slopes_by_logit(a, 0, -math.inf, alpha, T, d, q)
+    return L, q * g_in, dalpha
+
+
+def descend(slopes, lr, steps, norms2, *sizes, start=None):
+    """Gradient descent on a few numbers: L and the k numbers, at each step (1 + k, steps + 1).
+
+    slopes(*numbers, *sizes) gives L and its k derivatives.  Each number multiplies a direction,
+    such as W* or V*.  The directions are orthogonal, and norms2 are their k squared norms.
+    start holds the first values of the numbers, by default 0.  For one-hot PE:
+        L, a, alpha = descend(onehot_slopes, lr, steps, (T - 1, d), T, d, q)
+    """
+    numbers, path = [0.0] * len(norms2) if start is None else start, []
     for _ in range(steps + 1):
-        L, *grads = slopes(*numbers)
+        L, *grads = slopes(*numbers, *sizes)
         path.append((L, *numbers))
         numbers = [x - lr / norm2 * dx for x, norm2, dx in zip(numbers, norms2, grads)]
     return np.array(path).T
@@ -93,12 +109,12 @@ def descend(slopes, lr, steps, *norms2, start=None):
 
 def count_steps(share, T, d, q, lr=1.0, W_norm2=None):
     """The steps after which L <= share d/(2q), by the recursion; arguments as in predict_steps."""
-    a, alpha, t, norm2 = 0.0, 0.0, 0, T - 1 if W_norm2 is None else W_norm2
-    L, da, dalpha = onehot_slopes(a, alpha, T, d, q)
-    while L > share * d / (2 * q):
-        a, alpha, t = a - lr / norm2 * da, alpha - lr / d * dalpha, t + 1
+    norm2, a, alpha = T - 1 if W_norm2 is None else W_norm2, 0.0, 0.0
+    for t in itertools.count():
         L, da, dalpha = onehot_slopes(a, alpha, T, d, q)
-    return t
+        if L <= share * d / (2 * q):
+            return t
+        a, alpha = a - lr / norm2 * da, alpha - lr / d * dalpha
 
 
 def predict_steps(share, T, d, q, lr=1.0, W_norm2=None):
@@ -114,7 +130,8 @@ def predict_steps(share, T, d, q, lr=1.0, W_norm2=None):
     spread evenly gives W a small gradient.  The first term is the tail, where 1/L grows by
     4 lr / ||W*||^2 a step, whatever d and q are.
     Needs 1 <= q < T and 0 < share < 1 - q/T.  Good for d well below T: alpha takes about T/lr steps
-    to reach its best value, and a about T^2/(lr d) steps to move.  T may be an array.
+    to reach its best value, and a about T^2/(lr d) steps to move.  On samples alpha stays below
+    that value, see noise_delay.  T may be an array.
     """
     norm2 = T - 1 if W_norm2 is None else W_norm2
     u = (T - q) * (1 / share - 1) / q
@@ -122,70 +139,141 @@ def predict_steps(share, T, d, q, lr=1.0, W_norm2=None):
     return norm2 / (2 * lr * d * (T - q)) * terms
 
 
-# Longer sequences
+# Other lengths and subset sizes; here G = e^a, the attention of a selected token over another one's
+
+
+def loss_by_group(alpha, d, *groups):
+    """d/2 sum_j (alpha P_j - target_j)^2 over groups of positions: (how many, logit, target)."""
+    numbers, logits, targets = zip(*(group for group in groups if group[0] > 0))
+    top = functools.reduce(np.maximum, logits)
+    e = [np.exp(logit - top) for logit in logits]
+    total = sum(map(np.multiply, numbers, e))
+    return d / 2 * sum(number * (alpha * e_j / total - target) ** 2
+                       for number, e_j, target in zip(numbers, e, targets))
+
+
+def test_loss(a, alpha, T_test, d, q_test):
+    """The loss of the weights a W*, alpha V* at any length and subset size; keys Z.
+
+    For stochastic orthonormal PE, redrawn for the test: the logits are a for selected positions and
+    0 for others, whatever the length.  a and alpha may be arrays, such as a path of descend.
+    """
+    return loss_by_group(alpha, d, (q_test, a, 1 / q_test), (T_test - q_test, 0, 0))
+
+
+def fixed_test_loss(a, alpha, T, T_test, d, q_test):
+    """The same for fixed PE: one orthonormal E, drawn once for all lengths, or one-hot PE.
+
+    Training at length T is that of one-hot PE, whatever d_e is: the PE-PE block of W is
+    a (sum_{j < T} e_j e_j^T - u u^T/T), where u = sum_{j < T} e_j.  It knows nothing of positions
+    from T on.  If s of the selected positions are below T, the logits are a (1 - s/T) for these s,
+    -a s/T for other positions below T, and 0 from T on, selected or not.  The loss is the mean over
+    s: q_test of T_test positions are drawn, of which min(T, T_test) are below T (hypergeometric).
+    """
+    old, new, loss = min(T, T_test), max(T_test - T, 0), 0.0
+    for s in range(max(q_test - new, 0), min(q_test, old) + 1):
+        chance = math.comb(old, s) * math.comb(new, q_test - s) / math.comb(T_test, q_test)
+        loss = loss + chance * loss_by_group(
+            alpha, d, (s, a * (1 - s / T), 1 / q_test), (old - s, -a * s / T, 0),
+            (q_test - s, 0, 1 / q_test), (new - q_test + s, 0, 0))
+    return loss
 
 
 def length_numbers(L, T, d, q):
-    """A = e^a and R = q alpha of weights with the loss L at T, if alpha is the best one for a.
+    """G and R = q alpha of weights with the loss L at T, if alpha is the best one for a.
 
-    L = d/(2q) (T - q) / (q A^2 + T - q) as in predict_steps, which gives A.  The best alpha is
-    p_in / (q p_in^2 + (T - q) p_out^2), so R = (q + (T - q)/A) / (1 + (T - q)/(q A^2)).
+    L = d/(2q) (T - q) / (q G^2 + T - q) as in predict_steps, which gives G.  The best alpha is
+    p_in / (q p_in^2 + (T - q) p_out^2), so R = (q + (T - q)/G) / (1 + (T - q)/(q G^2)).
     """
-    A = np.sqrt((T - q) / q * (d / (2 * q * L) - 1))
-    return A, (q + (T - q) / A) / (1 + (T - q) / (q * A * A))
+    G = np.sqrt((T - q) / q * (d / (2 * q * L) - 1))
+    return G, (q + (T - q) / G) / (1 + (T - q) / (q * G * G))
 
 
 def length_loss(L, T, T_test, d, q):
     """The loss at length T_test of weights a W*, alpha V* that have the loss L at length T.
 
     For stochastic orthonormal PE and keys Z.  At T_test the attention is p_in = 1/Q on selected
-    tokens and p_out = 1/(A Q) on the others, A = e^a, Q = q + (T_test - q)/A.  With R = q alpha
-        L(T_test) = d/2 (q (alpha/Q - 1/q)^2 + (T_test - q) (alpha/(A Q))^2)
-                  = d/(2q) [ (Q - R)^2 + (Q - q) R^2/(q A) ] / Q^2.
+    tokens and p_out = 1/(G Q) on the others, with Q = q + (T_test - q)/G.  With R = q alpha
+        L(T_test) = d/2 (q (alpha/Q - 1/q)^2 + (T_test - q) (alpha/(G Q))^2)
+                  = d/(2q) [ (Q - R)^2 + (Q - q) R^2/(q G) ] / Q^2.
     The first term is there because alpha was made for T, the second is the attention on unselected
-    tokens.  For large A this is d/(2 q^2 A^2) [T_test - q + (T_test - T)^2/q].  So at each length
+    tokens.  For large G this is d/(2 q^2 G^2) [T_test - q + (T_test - T)^2/q].  So at each length
     the loss falls like 1/t, and is (T_test - q + (T_test - T)^2/q) / (T - q) times the loss at T.
-    The law reads A and R off L, see length_numbers.  In the recursion alpha lags a little.
+    G and R are read off L, see length_numbers.  In the recursion alpha lags a little.
     """
-    A, R = length_numbers(L, T, d, q)
-    Q = q + (T_test - q) / A
-    return d / (2 * q) * ((Q - R) ** 2 + (Q - q) * R ** 2 / (q * A)) / Q ** 2
+    G, R = length_numbers(L, T, d, q)
+    Q = q + (T_test - q) / G
+    return d / (2 * q) * ((Q - R) ** 2 + (Q - q) * R ** 2 / (q * G)) / Q ** 2
 
 
 def reach(L, T, d, q, share=0.5):
     """The length at which weights with the loss L at length T have the loss share d/(2q).
 
     It follows from the larger solution Q of length_loss = share d/(2q), a quadratic equation.  For
-    large A and share 1/2 the length is about (1 + sqrt(2)) q A + (2 + sqrt(2)) (T - q).  The first
-    term is 1.7 sqrt(d (T - q)/L): the reach can be read off the training loss, and grows like
-    sqrt(t).  Needs a share above that at T.
+    large G and share 1/2 the length is about (1 + sqrt(2)) q G + (2 + sqrt(2)) (T - q).  The first
+    term is 1.7 sqrt(d (T - q)/L): the reach can be read off the training loss.  It grows like
+    sqrt(t) in the end.  Needs a share above that at T.
     """
-    A, R = length_numbers(L, T, d, q)
-    half = R - R ** 2 / (2 * q * A)
-    Q = (half + np.sqrt(half ** 2 - (1 - share) * R ** 2 * (1 - 1 / A))) / (1 - share)
-    return q + A * (Q - q)
+    G, R = length_numbers(L, T, d, q)
+    half = R - R ** 2 / (2 * q * G)
+    Q = (half + np.sqrt(half ** 2 - (1 - share) * R ** 2 * (1 - 1 / G))) / (1 - share)
+    return q + G * (Q - q)
+
+
+# Training on samples.  Keys Z, the query is the sum.  All of this part is to leading order in lr/n.
+
+
+def noise_delay(lr, T, n):
+    """The factor by which n fresh sequences a step make the plateau longer: 1 + lr T/(2n).
+
+    Leading order: lr T/(2n) well below 1, T well above d.  A batch is large enough if n is well
+    above lr T/2, and a learning rate above 2n/T saves few steps.
+    On the plateau P_j = 1/T, and r is nearly -STS: a vector whose d entries have the variance 1/q.
+    Let B be the token-PE block of W, and b = B U.  Then f = alpha (xbar + b), with xbar the mean of
+    all tokens.  Take an entry of B, for an eigenvector v of the mean of U U^T.  The mean of its
+    gradient is h times the entry, h = alpha^2 mean (v . U)^2: without noise it would stay 0.
+    A sequence adds noise of the variance h/q to the gradient, so a batch h/(qn).  Under
+    x <- x - lr (h x + noise) the variance of x tends to lr/(2h) times that of the noise, for small
+    lr h.  So each entry of B gets the variance lr/(2qn).
+    As ||U||^2 = q, the mean of ||b||^2 is lr d/(2n).  That of ||xbar||^2 is d/T, and so is that of
+    STS . xbar.  So the best alpha is (d/T) / (d/T + lr d/(2n)), that without noise over the factor.
+    The slope of a is dL/da = -d alpha (T - q)/T^2: a takes longer by the factor.
+    """
+    return 1 + lr * T / (2 * n)
+
+
+def noise_excess(lr, d, q, n):
+    """The late loss under training on n fresh sequences a step, over the exact one's.
+
+    1 + lr (d + q)/(2n), to leading order: late, and lr (d + q)/n well below 1.
+    Late in training r is the leak, p_out times the sum of the unselected x_j.  Its entries have the
+    variance 2L/d, and it does not depend on what multiplies the weights, the selected tokens and
+    encodings.  So with the Hessian H of L over all entries, the noise of a step has the covariance
+    2L/(nd) H.  As in noise_delay, each entry then gets the variance lr L/(nd), and L the excess
+    tr(H)/2 times that.  tr(H) is the mean of the squared derivatives of f by all entries:
+        V_x           d ||mean of selected tokens||^2               d^2/q
+        V_e           d ||mean of selected PE||^2                   d/q
+        W, token-PE   q ||X^T M X||^2                               d (q - 1)(q + d)/q
+        W, PE-PE      q ||(1/q) sum (x_j - their mean) e_j^T||^2    d (q - 1)/q
+    with X the selected tokens, and M = (I - 11^T/q)/q, for which the mean of (X^T M X)^2 is
+    (tr(M)^2 + (d + 1) tr(M^2)) I.  Together tr(H) = d (d + q).
+    """
+    return 1 + lr * (d + q) / (2 * n)
+
+
+def plateau_cosine(T, d, q, n):
+    """cos V on the plateau, when n sequences are the same at each step: 1/sqrt(1 + d T/(nq)).
+
+    V first fits the batch: while P_j = 1/T, V_x tends to a multiple of C = T times the mean of
+    STS xbar^T over the batch.  C is I on average, and its d^2 entries have the variance T/(nq).  So
+    cos V = tr(C) / (sqrt(d) ||C||) is about sqrt(d) / sqrt(d + d^2 T/(nq)).  The slope of a is
+    proportional to tr(V_x), hence at first to tr(C)/d = 1 +- sqrt(T/(nqd)).  So training leaves the
+    plateau sooner on batches with a larger trace.
+    """
+    return 1 / np.sqrt(1 + d * T / (n * q))
 
 
 # The full model: keys [Z, z_query]
-
-
-def slopes_by_logit(selected, others, query, alpha, T, d, q):
-    """L, its slope by the logit of one selected position, one other one, the query, and by alpha.
-
-    The query has the value V z_query = 0: it takes attention and adds nothing to the output.
-    By P_j the slopes of L are g_j = d alpha r_j with r_in = alpha p_in - 1/q, r_out = alpha p_out,
-    and g_query = 0.  Softmax turns them into P_j (g_j - mean), where mean = sum_j P_j g_j.
-    """
-    top = max(selected, others, query)
-    e_in, e_out, e_query = math.exp(selected - top), math.exp(others - top), math.exp(query - top)
-    S = q * e_in + (T - q) * e_out + e_query
-    p_in, p_out, p_query = e_in / S, e_out / S, e_query / S
-    r_in, r_out = alpha * p_in - 1 / q, alpha * p_out
-    L = d / 2 * (q * r_in ** 2 + (T - q) * r_out ** 2)
-    dalpha = d * (q * r_in * p_in + (T - q) * r_out * p_out)
-    mean = alpha * dalpha
-    return (L, p_in * (d * alpha * r_in - mean), p_out * (d * alpha * r_out - mean),
-            -p_query * mean, dalpha)
 
 
 def query_scale(q, query):
@@ -200,7 +288,6 @@ def full_model_slopes(a, alpha, T, d, q, query="sum"):
 
     With W = a W* the logits are a c for selected positions, 0 for others, and a |U|^2 = a c^2 q for
     the query itself.  With q = 1 "sum" and "mean" are the same.
-    Raises ValueError unless query is "sum" or "mean".
     """
     c = query_scale(q, query)
     L, g_in, _, g_query, dalpha = slopes_by_logit(a * c, 0, a * c * c * q, alpha, T, d, q)
@@ -211,19 +298,18 @@ def onehot_full_model_slopes(a, b, alpha, T, d, q, query="sum"):
     """L, dL/da, dL/db, dL/dalpha of the full model with one-hot PE.
 
     One-hot PE have a common direction, the vector of ones.  So the PE-PE block of W is
-    x I + y 11^T, see the top.  Here it is a (I - 11^T/T) + b 11^T/T, that is x = a, y = (b - a)/T:
-    these two directions are orthogonal, with squared norms T - 1 and 1.  The logits are c (x + q y)
-    for selected positions, c q y for others, and c^2 (q x + q^2 y) for the query.  As softmax has
-    q g_in + (T - q) g_out + g_query = 0 for the slopes by the logits,
-        dL/dx = c q g_in + c^2 q g_query,   dL/dy = c q (c q - 1) g_query.
+    a I + w 11^T, see the top.  With w = (b - a)/T it is a (I - 11^T/T) + b 11^T/T: these two
+    directions are orthogonal, with squared norms T - 1 and 1.  The logits are c (a + q w) for
+    selected positions, c q w for others, and c^2 (q a + q^2 w) for the query.  As softmax has
+    q g_in + (T - q) g_out + g_query = 0 for the slopes by the logits, the slopes by a, at a given
+    w, and by w are c q g_in + c^2 q g_query and c q (c q - 1) g_query.
     With the mean c q = 1: b stays 0, and W = a W* as with keys Z.
-    Raises ValueError unless query is "sum" or "mean".
     """
-    c, y = query_scale(q, query), (b - a) / T
-    L, g_in, _, g_query, dalpha = slopes_by_logit(c * (a + q * y), c * q * y,
-                                                  c * c * q * (a + q * y), alpha, T, d, q)
-    dy = c * q * (c * q - 1) * g_query
-    return L, c * q * g_in + c * c * q * g_query - dy / T, dy / T, dalpha
+    c, w = query_scale(q, query), (b - a) / T
+    L, g_in, _, g_query, dalpha = slopes_by_logit(c * (a + q * w), c * q * w,
+                                                  c * c * q * (a + q * w), alpha, T, d, q)
+    dw = c * q * (c * q - 1) * g_query
+    return L, c * q * g_in + c * c * q * g_query - dw / T, dw / T, dalpha
 
 
 def full_model_law(t, T, d, q, query, lr=1.0, d_e=None, onehot=False):
@@ -244,9 +330,9 @@ def full_model_law(t, T, d, q, query, lr=1.0, d_e=None, onehot=False):
     L = d/2 (T - q) (alpha p_out)^2 = d (T - q) / (2 q^2) e^(-2a),
         L = d (T - q) / (2 q^2) [2 q lr (T - q) t / (q-1)^2]^(-1/q),   whatever d_e is.
 
-    "sum", q >= 2, one-hot PE, with x and y of onehot_full_model_slopes: a negative y takes down the
-    logit of the query.  Here L = d (T - q) / (2 q^2) e^(-2x), and alpha = (q + e^((q-1)m)) / q has
-    its best value for m = x + q y, the logit of selected positions.  alpha depends on m so steeply
+    "sum", q >= 2, one-hot PE, with a and w of onehot_full_model_slopes: a negative w takes down the
+    logit of the query.  Here L = d (T - q) / (2 q^2) e^(-2a), and alpha = (q + e^((q-1)m)) / q has
+    its best value for m = a + q w, the logit of selected positions.  alpha depends on m so steeply
     that m nearly stops, and W moves along I - 11^T/q, whose squared norm is
     N = T^2/q^2 + T (1 - 2/q).  So 1/L grows by 4 lr/N a step: L falls like 1/t.
     More exactly, m creeps upwards.  With alpha' = dalpha/dm, a flow along these alpha has
@@ -260,81 +346,65 @@ def full_model_law(t, T, d, q, query, lr=1.0, d_e=None, onehot=False):
     return d * (T - q) / (2 * q * q) * (2 * q * lr * (T - q) * t / (q - 1) ** 2) ** (-1 / q)
 
 
-# All entries of W and V
-
-
-def all_subsets(T, q):
-    """All q-subsets of 0..T-1 as rows, (T choose q, q)."""
-    return np.array(list(itertools.combinations(range(T), q)), dtype=np.intp)
-
-
-def integrated_loss_and_grads(W_pe, V_x, E, y):
-    """The loss with the tokens integrated out, L, dL/dW_pe, dL/dV_x; mean over subsets y (n, q).
-
-    For W that is zero but for its PE-PE block W_pe (d_e, d_e), V = [V_x, 0] with V_x (d, d), one
-    E (T, d_e), and keys Z.  Since f - STS = sum_j (P_j V_x - 1[j in y]/q I) x_j,
-        L = 1/2 mean_y sum_j ||P_j V_x - 1[j in y]/q I||_F^2.
-    With y = all_subsets(T, q) this is the population loss, for fixed PE.  The gradients of the
-    other blocks of W and V are 0, see the top.
-    """
-    n, q, (T, d_e), d = len(y), y.shape[1], E.shape, len(V_x)
-    U = E[y].sum(axis=1)                                                # (n, d_e)
-    A = U @ W_pe.T @ E.T                                                # (n, T)
-    P = np.exp(A - A.max(axis=1, keepdims=True))
-    P /= P.sum(axis=1, keepdims=True)
-    selected = np.zeros((n, T))
-    selected[np.arange(n)[:, None], y] = 1 / q
-    squares, trace = (V_x ** 2).sum(), np.trace(V_x)
-    L = ((P * P).sum() * squares - 2 * (P * selected).sum() * trace) / (2 * n) + d / (2 * q)
-    dV_x = ((P * P).sum() * V_x - (P * selected).sum() * np.eye(d)) / n
-    dP = (P * squares - selected * trace) / n
-    dA = P * (dP - (P * dP).sum(axis=1, keepdims=True))
-    return L, (dA @ E).T @ U, dV_x
-
-
 def demo():
     """Print a tour: what gradient descent does on the population loss, and what follows from it."""
     T, d, q = 200, 5, 3
-    print(f"Gradient descent on the population loss, d = {d}, q = {q}, lr 1.  One-hot, T = {T}:\n")
-    print("     step        L       a   alpha   growth of 1/L a step, over 4 lr / (T - 1)")
-    L, a, alpha = descend(lambda *numbers: onehot_slopes(*numbers, T, d, q), 1.0, 100_000, T - 1, d)
+    print(f"Gradient descent on the population loss, {d = }, {q = }, lr 1.  One-hot, {T = }:\n\n"
+          "     step        L       a   alpha   growth of 1/L a step, over 4 lr / (T - 1)")
+    L, a, alpha = descend(onehot_slopes, 1.0, 100_000, (T - 1, d), T, d, q)
     for t in 1000, 3000, 10_000, 30_000, 100_000:
         growth = (1 / L[t] - 1 / L[t - 100]) / 100 / (4 / (T - 1))
         print(f"  {t:7d}  {L[t]:.5f}  {a[t]:6.3f}  {alpha[t]:6.3f}   {growth:.3f}")
 
     print("\nThe plateau is W's: steps until L = d/(4q) from three starts.\n")
     for name, start in (("W = V = 0", (0, 0)), ("V = V*", (0, 1)), ("W = W*", (1, 0))):
-        path = descend(lambda *numbers: onehot_slopes(*numbers, T, d, q), 1.0, 6000, T - 1, d,
-                       start=start)
+        path = descend(onehot_slopes, 1.0, 6000, (T - 1, d), T, d, q, start=start)
         print(f"  {name:9}  {(path[0] <= d / (4 * q)).argmax()}")
 
-    lr = 1 / (20 * d * d)
-    print(f"\nUnder the conditions of Theorem 1 at T = 20, lr 1/(20 d^2) = {lr:g}:"
-          f"\n  {count_steps(0.01, 20, d, q, lr)} steps until L = 0.01 d/(2q)")
+    lr, n = 4.0, 256
+    delay, excess = noise_delay(lr, T, n), noise_excess(lr, d, q, n)
+    print(f"\nThe same with lr {lr:g}; then times {delay:.2f}, for fresh batches of {n}.  (Late in "
+          f"training these\nraise L by {excess - 1:.1%}.  One full batch has a plateau with cos V ="
+          f" {plateau_cosine(T, d, q, n):.2f}.)\n")
+    for name, norm2 in ("one-hot", T - 1), ("d_e = 170, overlaps of PE left out", 170):
+        steps = count_steps(0.5, T, d, q, lr, norm2)
+        print(f"  {name:34}  {steps}   {steps * delay:.0f}")
 
-    print("\nSteps until L = 0.01 d/(2q), one-hot: counted by the recursion, and in closed form.\n")
-    print("        T   counted   predicted")
+    lr, eps = 1 / (20 * d * d), d * 20 / (100 * (20 - q) * q)
+    print(f"\nUnder the conditions of Theorem 1 at T = 20, lr 1/(20 d^2) = {lr:g}:\n"
+          f"  {count_steps(0.01, 20, d, q, lr)} steps until L = 0.01 d/(2q) = "
+          f"{0.01 * d / (2 * q):.4f} < {eps:.4f} = d T/(100 (T - q) q), the largest eps")
+
+    print("\nSteps until L = 0.01 d/(2q), one-hot: counted by the recursion, and in closed form.\n"
+          "\n        T   counted   predicted")
     for length in 10, 100, 1000, 10_000, 100_000:
         counted = count_steps(0.01, length, d, q) if length <= 1000 else ""
         print(f"  {length:7d}  {counted:>8}  {predict_steps(0.01, length, d, q):10.3g}")
 
     print(f"\nOrthonormal PE, d_e = {T - 1}, trained at T = {T} as above: L at other lengths, over"
-          "\nthe law that reads it off the training loss; the length where L is half of d/(2q).\n")
-    print("     step    L(400)  over law    L(2000)  over law    reach   its largest term")
+          "\nthe law that reads it off the training loss; the length where L is half of d/(2q).\n"
+          "\n     step    L(400)  over law    L(2000)  over law    reach   its largest term")
     for t in 10_000, 30_000, 100_000:
-        losses = [(length, onehot_slopes(a[t], alpha[t], length, d, q)[0])
-                  for length in (400, 2000)]
-        print(f"  {t:7d}   " + "     ".join(
-            f"{loss:.5f}    {loss / length_loss(L[t], T, length, d, q):.4f}"
-            for length, loss in losses)
-            + f"   {reach(L[t], T, d, q):6.0f}   {1.707 * math.sqrt(d * (T - q) / L[t]):6.0f}")
+        row = [f"{loss:.5f}    {loss / length_loss(L[t], T, length, d, q):.4f}     "
+               for length in (400, 2000) for loss in [test_loss(a[t], alpha[t], length, d, q)]]
+        print(f"  {t:7d}   {row[0]}{row[1]}{reach(L[t], T, d, q):4.0f}"
+              f"   {1.707 * math.sqrt(d * (T - q) / L[t]):6.0f}")
+
+    print("\nThe least loss at other lengths in 16000 steps, lr 5: it is nearly proportional to d."
+          "\n\n  T_test   redrawn PE, d_e = 400   fixed PE   fixed PE, d = 4")
+    redrawn, fixed, fixed_4 = (descend(onehot_slopes, 5.0, 16_000, (norm2, dim), T, dim, q)[1:]
+                               for norm2, dim in ((400, d), (T - 1, d), (T - 1, 4)))
+    for length in 250, 300, 350, 400:
+        print(f"  {length:6d}                   {test_loss(*redrawn, length, d, q).min():.3f}      "
+              f"{fixed_test_loss(*fixed, T, length, d, q).min():.3f}             "
+              f"{fixed_test_loss(*fixed_4, T, length, 4, q).min():.3f}")
 
     T, lr = 50, 3.0
     print(f"\nThe full model, keys [Z, z_query], T = {T}, lr {lr:g}: L over what it tends to.  That"
-          "\nfalls like t^(-1/q) with orthonormal PE (d_e = 100) and the sum, else like 1/t.\n")
-    print("                 orthonormal            one-hot")
-    print("     step       sum     mean       sum     mean")
-    losses = [descend(lambda *numbers: slopes(*numbers, T, d, q, query), lr, 50_000, *norms2)[0]
+          "\nfalls like t^(-1/q) with orthonormal PE (d_e = 100) and the sum, else like 1/t.\n"
+          "\n                 orthonormal            one-hot"
+          "\n     step       sum     mean       sum     mean")
+    losses = [descend(slopes, lr, 50_000, norms2, T, d, q, query)[0]
               for slopes, norms2 in ((full_model_slopes, (100, d)),
                                      (onehot_full_model_slopes, (T - 1, 1, d)))
               for query in ("sum", "mean")]
@@ -345,4 +415,6 @@ def demo():
 
 
 if __name__ == "__main__":
+    import argparse
+    argparse.ArgumentParser(description="Print a tour of this file.").parse_args()
     demo()

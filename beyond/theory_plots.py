@@ -1,101 +1,52 @@
 """Figures of what theory.py and width.py derive, beside training by train.py.
 
     python beyond/theory_plots.py                   all, into beyond/figures/, and their claims
-    python beyond/theory_plots.py data --quick      one of them, on small tasks, into runs/quick/
+    python beyond/theory_plots.py noise --quick     one of them, on small tasks, into runs/quick/
 
-Theory is grey and dashed, what is measured is coloured.  Flags, seeds and kept runs are as in
-plots.py.
+Each figure has a part of this file: its runs, its drawing, and its claims.  An arm's key begins
+with the name of its figure.  Theory is grey, what is measured is coloured.  Flags, seeds and kept
+runs are as in plots.py.
 """
 
-import functools
-import math
-import os
 import sys
 from pathlib import Path
-
-if __name__ == "__main__":      # before NumPy loads: each process trains one run, in one thread
-    for library in "OPENBLAS", "MKL", "OMP":
-        os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
+import train        # first, since it sets the number of threads before NumPy loads
+
+import functools
+import math
+
 import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.ticker import NullFormatter
 
 import claims
 import plots
 import sts
 import theory
-import train
 import width
-from plots import FIXED, NET, SEEDS, STOCHASTIC, THEORY, zero_predictor
+from claims import within
+from plots import FIXED, NET, ONEHOT, STOCHASTIC, THEORY, zero_predictor
 
-COLORS = STOCHASTIC, FIXED, NET
-LAWS = {"one-hot": ({"pe": "onehot", "pe_dim": 50}, FIXED),
-        "orthonormal": ({"pe_family": "orthonormal", "pe_dim": 100}, STOCHASTIC),
-        "rademacher": ({"pe_dim": 64}, NET)}
-STOPS = 150, 300, 600, 1200, 4000               # a and alpha are measured at the end of a run
-COST_T = 50, 100, 200, 500, 1000
-FLOOR_D_E = 16, 32, 64, 128                                     # predicted for each K, and trained:
-FLOORS = [(16, 1), (32, 1), (64, 1), (128, 1), (16, 4), (32, 4), (64, 4), (16, 16), (32, 16)]
-FULL = [(query, q) for query in ("sum", "mean") for q in (2, 3, 5)]
-DATA = {"stochastic": (STOCHASTIC, "o-"), "one-hot": (FIXED, "s--"),
-        "fixed": ("#CC79A7", "^-."), "net, 120 units": (NET, "D-"),
-        "net, 20 units": ("#777777", "v:")}
-DATA_N = [12, 16, 32, 64, 128, 256, 512]                        # for attention at T = 20
-NET_N = [16, 64, 256, 1024, 4096]
-NEEDED = {"stochastic": {T: [2, 4, 6, 8, 12, 16, 24, 32] for T in (10, 20, 40, 80)},
-          "one-hot": {T: [k * T for k in (5, 8, 12)] for T in (10, 20, 40, 80)}}
-DATA_RUNS = sorted({(arm, 20, N) for arm in DATA for N in (NET_N if "net" in arm else DATA_N)}
-                   | {(arm, T, N) for arm in NEEDED for T, sizes in NEEDED[arm].items()
-                      for N in sizes})
-SMALL_Q = {1: {20: (4, 5, 6), 80: (6, 7, 8), 320: (8, 9, 10)},  # figure width: d_e for each T
-           2: {20: (7, 9, 11), 80: (11, 13, 16), 320: (16, 18, 21)}}
-TRAINED = {**SMALL_Q, 3: plots.WIDTHS}
+SIGNS = "#56B4E9"                               # random signs, beside orthonormal encodings
+SHADES = STOCHASTIC, SIGNS, "#08306B", "#6A51A3"            # of blue: all stochastic
+MARKERS, DASHES = "os^D", ("--", "-.", ":")
+ARMS = {}                                       # the settings of each arm, by its key
+
+
+def attention(steps, **given):
+    """The settings of an arm: attention that is trained on fresh batches and hardly tested."""
+    return {"d": 5, "q": 3, "fresh": True, "evaluations": 1, "eval_sequences": 2, "T_test": [],
+            "q_test": [], "steps": steps} | given
 
 
 def arms(quick):
-    """The runs of the figures: the settings of train.py for each name, without the seed."""
-    def attention(full, small, **given):
-        how = {"d": 5, "q": 3, "fresh": True, "evaluations": 1, "eval_sequences": 2, "T_test": [],
-               "q_test": [], "steps": small if quick else full}
-        return how | given
-
-    found = {}
-    for law, (how, _) in LAWS.items():
-        for steps in STOPS:
-            found[f"{law}, {steps} steps"] = attention(steps, steps // 20, T=50, lr=1.0, **how)
-    for d_e, K in FLOORS:
-        found[f"floor, d_e = {d_e}, K = {K}"] = attention(
-            2000, 20, T=20, lr=4.0, schedule="cosine", pe_dim=d_e, draws=K)
-    found["length"] = attention(6000, 200, T=20 if quick else 100, lr=2.0, pe_dim=170)
-    found["length, orthonormal"] = attention(
-        3000, 200, T=20, lr=1.0, pe_family="orthonormal", pe_dim=160,
-        T_test=[30, 40, 60, 80, 120, 160], evaluations=10, eval_sequences=500, eval_draws=4)
-    full = {"T": 20, "lr": 1.0, "attend_to_query": True}
-    for query, q in FULL:
-        found[f"{query}, q = {q}"] = attention(2000, 200, **full, q=q, query=query, pe_dim=20,
-                                               pe_family="orthonormal")
-    found["sum, one-hot"] = attention(3000, 200, **full, pe="onehot")
-    for arm, T, N in DATA_RUNS:
-        task = {"T": T, "d": 3, "q": 2, "batch": min(N, 64) if quick else N, "fresh": False,
-                "eval_sequences": 200 if quick else 2000}
-        if "net" in arm:
-            found[f"{arm}, T = {T}, N = {N}"] = {
-                "model": "fcn", "hidden": [int(arm.split()[1])], "optimizer": "adam",
-                "schedule": "cosine", "steps": 20 if quick else 600, "evaluations": 1} | task
-        else:
-            how = {"stochastic": {"pe_family": "orthonormal", "pe_dim": T},
-                   "one-hot": {"pe": "onehot"}, "fixed": {"pe": "fixed", "pe_dim": 2 * T}}[arm]
-            found[f"{arm}, T = {T}, N = {N}"] = attention(4000, 20, lr=T / 40, **task, **how)
-    for q, lengths in TRAINED.items():
-        for T, sizes in lengths.items():
-            for d_e in sizes:
-                found[plots.width_name(T, d_e, q)] = plots.width_arm(T, d_e, q,
-                                                                     100 if quick else 1000)
-    return found
+    """ARMS; with quick they have few steps and sequences."""
+    return ARMS if not quick else {
+        key: arm | {"steps": max(100, arm["steps"] // 20), "batch": min(arm.get("batch", 64), 64),
+                    "eval_sequences": min(arm["eval_sequences"], 50)} for key, arm in ARMS.items()}
 
 
 # What is measured of runs
@@ -104,7 +55,7 @@ def arms(quick):
 def numbers(run):
     """a and alpha: the multiples of W* and V* that are nearest to the weights of a run."""
     c = run["config"]
-    truth = sts.ground_truth(c.d, c.pe_dim, c.T if c.pe == "onehot" else None)
+    truth = sts.ground_truth(c.d, c.d_e, c.T if c.pe == "onehot" else None)
     return [float((run[name] * star).sum() / (star ** 2).sum()) for name, star in zip("WV", truth)]
 
 
@@ -113,196 +64,271 @@ def last_loss(run):
     return run["loss"][-len(run["loss"]) // 10:].mean()
 
 
-# dynamics: training on samples, and the exact recursion
+def half_step(run):
+    """The step at which the smoothed loss has fallen to half of d/(2q); nan if it has not."""
+    t, L = plots.smooth_loss(run)
+    return np.interp(-zero_predictor(run["config"]) / 2, -np.minimum.accumulate(L), t, right=np.nan)
+
+
+def growth(run):
+    """The growth of 1/L in a step, in the last two thirds of a run.
+
+    The line 1/L = A + B t is fitted with the weights L, as noise is a share of L.
+    """
+    t, L = (values[33:] for values in plots.smooth_loss(run))
+    return np.polyfit(t, 1 / L, 1, w=L)[0]
+
+
+def seeds_row(claim, values, least=None, greatest=None):
+    """A claim about means over the seeds, the last axis; with the largest of their errors."""
+    values = np.array(values)
+    error = values.std(axis=-1, ddof=1).max() / math.sqrt(values.shape[-1])
+    row = within(claim, values.mean(axis=-1), least, greatest)
+    return row._replace(measured=f"{row.measured} +- {error:.2g}")
+
+
+def W_norm2(c):
+    """||W*||^2."""
+    return c.T - 1 if c.pe == "onehot" else c.d_e
 
 
 @functools.cache
-def exact(law, T, d, q, lr, steps, d_e):
-    """L, a, alpha of gradient descent on the population loss (3, steps + 1); the error of its end.
+def descent(law, T, d, q, lr, steps, norm2):
+    """L, a, alpha of gradient descent on the population loss (3, steps + 1).
 
-    For rademacher encodings it is the mean of 6 descents, each on its own sample of scores, and the
-    standard error (3,) of this mean.
+    For random signs on a sample of 2400 draws of the scores.
     """
     if law != "rademacher":
-        norm2 = T - 1 if law == "one-hot" else d_e
-        path = theory.descend(lambda *x: theory.onehot_slopes(*x, T, d, q), lr, steps, norm2, d)
-        return path, np.zeros(3)
-    rng, paths = np.random.default_rng(0), []
-    for _ in range(6):
-        scores = width.sample_scores(rng, T, d_e, q, 400)
-        paths.append(theory.descend(lambda *x: width.stochastic_slopes(*x, scores, d, q),
-                                    lr, steps, d_e, d))
-    return np.mean(paths, axis=0), np.std(paths, axis=0, ddof=1)[:, -1] / math.sqrt(6)
+        return theory.descend(theory.onehot_slopes, lr, steps, (norm2, d), T, d, q)
+    scores = width.sample_scores(np.random.default_rng(0), T, norm2, q, 2400)
+    return theory.descend(width.stochastic_slopes, lr, steps, (norm2, d), scores, d, q)
 
 
-def exact_of(runs, law):
-    """The same with the settings of the longest runs of a law."""
-    c = runs[f"{law}, {STOPS[-1]} steps"][0]["config"]
-    return exact(law, c.T, c.d, c.q, c.lr, c.steps, c.pe_dim)
+def exact(run):
+    """The path of the recursion in a run's own setting (3, steps + 1)."""
+    c = run["config"]
+    return descent(train.law(c), c.T, c.d, c.q, c.lr, c.steps, W_norm2(c))
 
 
-def derived_slope(c):
-    """4 lr / ||W*||^2, the growth of 1/L in a step."""
-    return 4 * c.lr / (c.T - 1 if c.pe == "onehot" else c.pe_dim)
+def exact_run(run):
+    """The run that the recursion would make."""
+    return {"config": run["config"], "loss": exact(run)[0, :-1]}
+
+
+def points(axis, x, y, marker, color, **style):
+    """Open markers, for what is measured."""
+    axis.plot(np.ravel(x), np.ravel(y), marker, color=color,
+              **{"fillstyle": "none", "markersize": 9} | style)
+
+
+# dynamics: training on samples, and the exact recursion
+
+LAWS = {"one-hot": ({"pe": "onehot", "d_e": 50}, ONEHOT),
+        "orthonormal": ({"law": "orthonormal", "d_e": 100}, STOCHASTIC),
+        "random signs": ({"d_e": 64}, SIGNS)}
+STOPS = 150, 400, 1000, 4000                    # a and alpha are measured at the end of a run
+
+
+ARMS |= {("dynamics", law, steps): attention(steps, T=50, lr=1.0, **how)
+         for law, (how, _) in LAWS.items() for steps in STOPS}
 
 
 def dynamics(runs):
     """Loss, 1/L, and the two numbers a and alpha: measured, and exact."""
-    figure, axes = plt.subplot_mosaic([["L", "1/L", "a"], ["L", "1/L", "alpha"]], figsize=(14, 5.6))
-    for law, (_, color) in LAWS.items():
-        path, longest = exact_of(runs, law)[0], runs[f"{law}, {STOPS[-1]} steps"]
-        c, (t, _) = longest[0]["config"], plots.smooth_loss(longest[0])
-        losses = np.array([plots.smooth_loss(run)[1] for run in longest])
-        plots.band(axes["L"], t, losses, color, linewidth=5, label=law)
-        axes["L"].plot(path[0], "--", color=THEORY, linewidth=1.5)
-        if law != "rademacher":         # which has a floor
-            plots.band(axes["1/L"], t, 1 / losses, color, linewidth=5)
-            axes["1/L"].plot(1 / path[0], "--", color=THEORY, linewidth=1.5)
-        for name, exact_values, k in ("a", path[1], 0), ("alpha", path[2], 1):
-            axes[name].plot(exact_values, "--", color=THEORY, linewidth=1.5)
-            for steps in STOPS:
-                axes[name].plot([steps] * len(SEEDS),
-                                [numbers(run)[k] for run in runs[f"{law}, {steps} steps"]], "o",
-                                color=color, fillstyle="none", markersize=8)
+    figure, axes = plt.subplot_mosaic([["L", "1/L", "a"], ["L", "1/L", "alpha"]], figsize=(14, 6))
+    for (law, (_, color)), marker, dash in zip(LAWS.items(), MARKERS, DASHES):
+        longest = runs["dynamics", law, STOPS[-1]]
+        path, (t, _) = exact(longest[0]), plots.smooth_loss(longest[0])
+        L = np.array([plots.smooth_loss(run)[1] for run in longest])
+        for name, measured, values in ("L", L, path[0]), ("1/L", 1 / L, 1 / path[0]):
+            if (law, name) != ("random signs", "1/L"):              # which has a floor
+                plots.band(axes[name], t, measured, color, linewidth=5, marker=marker,
+                           markevery=(30, 20), markersize=11, label=law)
+                axes[name].plot(values, dash, color=THEORY)
+        for k, name in enumerate(("a", "alpha")):
+            axes[name].plot(path[k + 1], dash, color=THEORY)
+            points(axes[name], *np.transpose([
+                (run["config"].steps, numbers(run)[k]) for steps in STOPS
+                for run in runs["dynamics", law, steps]]), marker, color)
+    c, shown = longest[0]["config"], [runs["dynamics", law, STOPS[-1]][0] for law in LAWS]
     axes["L"].set(title="loss L", xlabel="step t", yscale="log")
-    axes["L"].legend(frameon=False, title="encodings")
-    axes["1/L"].set(title="1/L grows by 4 lr/$\\|W^*\\|^2$ a step", xlabel="step t", ylim=(0, None))
-    axes["a"].set(title="a, where W is nearly a W*", xticklabels=[])
-    axes["alpha"].set(title="$\\alpha$, where V is nearly $\\alpha$ V*", xlabel="step t")
-    plots.caption(figure, "Training on samples follows two numbers: W = a W* and V = $\\alpha$ V*",
-                  f"Dashed: exact. Thick lines and circles: training on fresh batches of {c.batch},"
-                  f" {len(SEEDS)} seeds. T = {c.T}, q = {c.q}, d = {c.d}, lr {c.lr:g},\n"
-                  "$d_e$ = 50 (one-hot), 100 (orthonormal), 64 (rademacher). 1/L: one-hot and "
-                  "orthonormal only, since rademacher has a floor.")
+    axes["L"].legend(title="encodings", loc="upper right")
+    axes["1/L"].set(title="1/L", xlabel="step t", ylim=(0, None))
+    axes["a"].set(title="a, with W near a W*", xticklabels=[])
+    axes["alpha"].set(title="$\\alpha$, with V near $\\alpha$ V*", xlabel="step t")
+    plots.caption(figure, "Grey: exact, without noise. On the plateau noise divides $\\alpha$ by "
+                  f"1 + lr T/(2n) = {theory.noise_delay(c.lr, c.T, c.batch):.2f}. $d_e$ = 50, 100, "
+                  "64. 3 seeds.", *shown)
     return figure
 
 
 def claims_dynamics(runs):
     """What is measured over what is exact, for all laws."""
-    columns, slopes, sure = [], [], []
-    for law in LAWS:
-        (L, a, alpha), error = exact_of(runs, law)
-        smooth = np.array([part.mean() for part in np.array_split(L[:-1], 100)])
-        for run in runs[f"{law}, {STOPS[-1]} steps"]:
-            t, losses = plots.smooth_loss(run)
-            half = [np.interp(-L[0] / 2, -np.minimum.accumulate(values), t)
-                    for values in (losses, smooth)]
-            columns.append((half[0] / half[1], losses[-1] / smooth[-1], numbers(run)[0] / a[-1],
-                            numbers(run)[1] / alpha[-1]))
-            if law != "rademacher":
-                slopes.append(claims.late_slope(run)[0] / derived_slope(run["config"]))
-        sure.append(error[0] / L[-1])
-    rows = zip(("step at which L has halved", "L at the end", "a at the end", "alpha at the end"),
-               zip(*columns), ((0.9, 1.15), (0.9, 1.1), (0.95, 1.05), (0.95, 1.05)))
-    return [(f"{name}, sampled / exact", values, *allowed) for name, values, allowed in rows] + [
-        ("slope of 1/L / (4 lr/|W*|^2), not rademacher", slopes, 0.85, 1.05),
-        ("standard error of the exact L / L", sure, None, 0.02)]
+    early, *_, late = [[runs["dynamics", law, steps] for law in LAWS] for steps in STOPS]
+    c = late[0][0]["config"]
+
+    def row(text, f, of, least, greatest):
+        return seeds_row(text, [[f(run) for run in found] for found in of], least, greatest)
+
+    return [row("step at which L has halved, sampled / exact",
+                lambda run: half_step(run) / half_step(exact_run(run)), late, 0.9, 1.15),
+            row("L at the end, sampled / exact",
+                lambda run: last_loss(run) / last_loss(exact_run(run)), late, 0.9, 1.1),
+            row("a at the end, sampled / exact",
+                lambda run: numbers(run)[0] / exact(run)[1, -1], late, 0.95, 1.05),
+            row("alpha at the end, sampled / exact",
+                lambda run: numbers(run)[1] / exact(run)[2, -1], late, 0.95, 1.05),
+            row("growth of 1/L / (4 lr/|W*|^2), not random signs",
+                lambda run: growth(run) * W_norm2(run["config"]) / (4 * c.lr), late[:2], 0.85,
+                1.05),
+            row(f"alpha at step {STOPS[0]}, sampled / exact x (1 + lr T/(2n))",
+                lambda run: numbers(run)[1] / exact(run)[2, -1]
+                * theory.noise_delay(c.lr, c.T, c.batch), early, 0.9, 1.1)]
 
 
-# cost: lr x steps, counted and in closed form
+# noise: what batches of n sequences change
 
-COSTS = {"q = 3, L = 0.01 d/(2q)": [(1, 3, 0.01), (5, 3, 0.01), (20, 3, 0.01)],
-         "d = 5, L = 0.01 d/(2q)": [(5, 1, 0.01), (5, 3, 0.01), (5, 10, 0.01)],
-         "d = 5, q = 3": [(5, 3, 0.1), (5, 3, 0.01), (5, 3, 0.001)]}     # d, q, L over d/(2q)
+DELAYS = [  # law, T, d, q, lr, n
+    *[("onehot", 50, 5, 3, 1.0, n) for n in (256, 64, 16)],
+    *[("onehot", 50, 5, 3, 0.5, n) for n in (64, 16)],
+    *[("onehot", 50, 10, 2, 1.0, n) for n in (128, 32)],
+    *[("orthonormal", 50, 5, 3, 1.0, n) for n in (128, 32, 16)],
+    *[("orthonormal", 20, 5, 3, 0.5, n) for n in (64, 16, 8)]]
+EXCESSES = [
+    *[("orthonormal", 20, 5, 3, lr, n) for lr, n in ((0.25, 64), (0.5, 64), (0.5, 32), (1.0, 32))],
+    ("orthonormal", 20, 8, 2, 0.5, 256), ("onehot", 50, 5, 3, 1.0, 256)]
+DEFAULT = {(4.0, True): 4000, (4.0, False): 4000, (2.0, True): 4500}    # (lr, fresh): steps
+HOW = {True: "fresh", False: "one full batch"}
 
 
-@functools.cache
-def counted(d, q, share):
-    """lr times the steps after which L <= share d/(2q), one-hot PE, lr 2, for the T of COST_T."""
-    return np.array([2 * theory.count_steps(share, T, d, q, 2.0) for T in COST_T])
+def noise_arm(kind, law, T, d, q, lr, n):
+    """The settings of an arm; for the delay twice as many steps as the law says."""
+    how = {"law": law, "d_e": {20: 20, 50: 100}[T]} if law == "orthonormal" else {
+        "pe": "onehot", "d_e": T}
+    steps = 2 * theory.noise_delay(lr, T, n) * theory.count_steps(0.5, T, d, q, lr, how["d_e"])
+    return attention(int(steps) if kind == "delay" else 8000, T=T, d=d, q=q, lr=lr, batch=n, **how)
 
 
-def cost(runs):
-    """What gradient descent on the population loss costs, over T^2/(2d), against T; one-hot PE."""
-    figure, axes = plt.subplots(1, 3, figsize=(14, 5.2), sharey=True)
-    T, at = np.geomspace(COST_T[0], 10 ** 5, 50), np.array(COST_T)
-    for axis, (fixed, sizes), varied in zip(axes, COSTS.items(), range(3)):
-        for (d, q, share), color, marker in zip(sizes, COLORS, "os^"):
-            axis.plot(T, theory.predict_steps(share, T, d, q) * 2 * d / T ** 2, "--", color=THEORY,
-                      linewidth=1.5)
-            axis.plot(at, counted(d, q, share) * 2 * d / at ** 2, marker, color=color,
-                      markersize=10, fillstyle="none",
-                      label=[f"d = {d}", f"q = {q}", f"L = {share:g} d/(2q)"][varied])
-        axis.axhline(1, color=THEORY, linestyle=":")
-        axis.set(title=fixed, xscale="log", yscale="log", xlabel="sequence length T")
-        axis.legend(frameon=False, handletextpad=0.1)
-    axes[0].set_ylabel("lr x steps, over $T^2/(2d)$")
-    plots.caption(figure, "The closed form gives the steps of training; it tends to the plateau, "
-                  "$T^2/(2d)$", "One-hot encodings, population loss. Steps until the loss is L, "
-                  "times lr. Points: counted to T = 1000, at lr 2.\nDashed: closed form, for d "
-                  "well below T, which does not depend on d here. Dotted: the plateau alone.")
+ARMS |= {("noise", kind, *sizes): noise_arm(kind, *sizes)
+         for kind, lists in (("delay", DELAYS), ("excess", EXCESSES)) for sizes in lists}
+ARMS |= {("noise", "default", lr, fresh): attention(steps, T=200, lr=lr, fresh=fresh)
+         for (lr, fresh), steps in DEFAULT.items()}
+ARMS |= {("noise", "plateau", lr, fresh): attention(int(1200 / lr), T=200, lr=lr, fresh=fresh)
+         for lr in (4.0, 1.0) for fresh in HOW}
+
+
+def delay(found):
+    """lr T/(2n), and the steps to half of d/(2q) over the recursion's for each seed."""
+    c = found[0]["config"]
+    return (theory.noise_delay(c.lr, c.T, c.batch) - 1,
+            np.array([half_step(run) / half_step(exact_run(run)) for run in found]))
+
+
+def excess(found):
+    """lr (d + q)/(2n), and by how much faster 1/L grows in the recursion, for each seed."""
+    c = found[0]["config"]
+    return (theory.noise_excess(c.lr, c.d, c.q, c.batch) - 1,
+            np.array([growth(exact_run(run)) / growth(run) - 1 for run in found]))
+
+
+def noise(runs):
+    """The delay of the plateau, and the excess of the late loss, measured and by their laws."""
+    figure, axes = plt.subplots(1, 2, figsize=(14, 6.4))
+    groups = [("onehot", 50, ONEHOT, "o", "one-hot, T = 50"),
+              ("orthonormal", 50, STOCHASTIC, "s", "orthonormal, T = 50"),
+              ("orthonormal", 20, STOCHASTIC, "D", "orthonormal, T = 20")]
+    for axis, kind, measure in (axes[0], "delay", delay), (axes[1], "excess", excess):
+        for law, T, color, marker, label in groups:
+            found = [measure(runs[key]) for key in runs if key[1:4] == (kind, law, T)]
+            if found:
+                x, y = zip(*found)
+                points(axis, np.repeat(x, np.shape(y)[1]), y, marker, color, label=label)
+    labels = "default task, T = 200", "the same, one full batch", None
+    for (lr, fresh), label in zip(DEFAULT, labels):
+        x, y = delay(runs["noise", "default", lr, fresh])
+        points(axes[0], [x] * len(y), y, "P" if fresh else "X", SIGNS, label=label, markersize=11,
+               fillstyle="none" if fresh else "full")
+    for axis, ends, label in (axes[0], (0, 1.7), "1 + lr T/(2n)"), (
+            axes[1], (0.006, 0.15), "lr (d + q)/(2n)"):
+        axis.plot(ends, np.array(ends) + (axis is axes[0]), "--", color=THEORY, label=label)
+        axis.legend(loc="upper left")
+    axes[0].set(title="steps to half of d/(2q), over the exact ones", xlabel="lr T/(2n)",
+                ylim=(0.9, None))
+    axes[1].set(title="late loss, by how much above the exact one", xlabel="lr (d + q)/(2n)",
+                xscale="log", yscale="log")
+    axes[1].set_xticks([0.01, 0.02, 0.05, 0.1], ["1%", "2%", "5%", "10%"])
+    axes[1].set_yticks([0.01, 0.02, 0.05, 0.1, 0.5], ["1%", "2%", "5%", "10%", "50%"])
+    axes[1].minorticks_off()
+    plots.caption(figure, "Points: gradient descent on n fresh sequences a step, a point for each "
+                  "of 3 seeds. d = 5, 8, 10; q = 2, 3; lr 0.25 to 4. Dashed: the laws, to leading "
+                  "order.")
     return figure
 
 
-def claims_cost(runs):
-    """The closed form over the count, for all sizes that are drawn."""
-    sizes = sorted({size for sizes in COSTS.values() for size in sizes})
-    ratios = {size: theory.predict_steps(size[2], np.array(COST_T), *size[:2]) / counted(*size)
-              for size in sizes}
-    plateau = [1e10 / (2 * d) / theory.predict_steps(share, 1e5, d, q) for d, q, share in sizes]
-    return [(f"T = {COST_T[-1]}: closed form / counted", [r[-1] for r in ratios.values()], 0.85,
-             1.1),
-            (f"T = {COST_T[0]}, d = 1 or 5: the same",
-             [r[0] for (d, _, _), r in ratios.items() if d < 20], 0.8, 1.1),
-            (f"T = {COST_T[0]}, d = 20: the same", [ratios[20, 3, 0.01][0]], 0.5, 1),
-            ("T = 10^5: T^2/(2d) / closed form", plateau, 0.9, 1.05)]
+def claims_noise(runs):
+    """The two laws; the plateau of the default run; alpha and cos V on it."""
+    late = [excess(runs[key]) for key in runs if key[1] == "excess"]
+    few, near, middle, far = [], [], [], []
+    for key, found in runs.items():
+        if key[1] == "delay" or key[1] == "default" and key[3]:
+            (x, values), n = delay(found), found[0]["config"].batch
+            (few if n < 16 else near if x <= 0.5 else middle if x <= 1 else far).append(
+                values / (1 + x))
+    rows = [seeds_row("lr T/(2n) <= 0.5: delay of the plateau / law", near, 0.9, 1.1),
+            seeds_row("lr T/(2n) from 0.5 to 1: delay of the plateau / law", middle, 0.9, 1.15),
+            seeds_row("lr T/(2n) > 1: delay of the plateau / law", far, 0.9, 1.4),
+            seeds_row("n = 8: delay of the plateau / law", few, 0.9),
+            seeds_row("law of excess < 0.02: excess of the late loss / law",
+                      [values / x for x, values in late if x < 0.02], 0.8, 1.2),
+            seeds_row("law of excess >= 0.02: excess of the late loss / law",
+                      [values / x for x, values in late if x >= 0.02], 0.9)]
+    for lr, fresh in DEFAULT:
+        found = runs["noise", "default", lr, fresh]
+        (x, values), text = delay(found), f"default run, lr {lr:g}, {HOW[fresh]}"
+        steps, of = [half_step(run) for run in found], half_step(exact_run(found[0]))
+        rows += [within(f"{text}: steps to half of d/(2q)", steps)._replace(
+                     measured=f"{np.mean(steps):.0f} ({min(steps):.0f} to {max(steps):.0f})"),
+                 within(f"{text}: steps of the recursion", of)._replace(measured=f"{of:.0f}"),
+                 within(f"{text}: their ratio; law for fresh {1 + x:.2f}", values, 1)]
+    for key in runs:
+        if key[1] == "plateau":
+            c, (_, _, lr, fresh) = runs[key][0]["config"], key
+            text = f"plateau, lr {lr:g}, {HOW[fresh]}, step {c.steps}"
+            law = 1 / theory.noise_delay(lr, c.T, c.batch)
+            cosine = theory.plateau_cosine(c.T, c.d, c.q, c.batch)
+            rows += [within(f"{text}: alpha; law for fresh {law:.2f}",
+                            [numbers(run)[1] for run in runs[key]]),
+                     within(f"{text}: cos V; law for a full batch {cosine:.2f}",
+                            [run["cos_V"][-1] for run in runs[key]])]
+    return rows
 
 
 # length: the floor of the loss, and errors on longer sequences
 
-TOKENS = 30_000                 # in a batch of sequences of any length, for measured errors
+FLOOR_D_E = 16, 32, 64, 128                                     # predicted for each K, and trained:
+FLOORS = [(16, 1), (32, 1), (64, 1), (128, 1), (16, 4), (64, 4), (16, 16)]
+
+ARMS |= {("length", "floor", d_e, K): attention(2000, T=20, lr=4.0, schedule="cosine", d_e=d_e,
+                                                draws=K) for d_e, K in FLOORS}
+ARMS["length", "signs"] = attention(4000, T=100, lr=3.0, d_e=170, T_test=[200, 400, 1000, 4000],
+                                    eval_sequences=500)
+ARMS["length", "orthonormal"] = attention(
+    3000, T=20, lr=1.0, law="orthonormal", d_e=160, T_test=[40, 80, 160], evaluations=10,
+    eval_sequences=1000, eval_draws=4)
 
 
 @functools.cache
-def floor(T, d, q, d_e, K):
-    """The least loss and its standard error, by draws that are not those which found the place."""
-    rng = np.random.default_rng(0)
-    _, a, alpha = width.noise_floor(width.sample_scores(rng, T, d_e, q, 500), d, q, K)
-    return width.predict_loss(rng, a, alpha, T, d, q, d_e, K)
+def floor(d_e, K, T=20, d=5, q=3):
+    """The least loss when K draws are averaged."""
+    scores = width.sample_scores(np.random.default_rng(0), T, d_e, q, 2000)
+    return width.noise_floor(scores, d, q, K)[0]
 
 
-@functools.cache
-def predicted(a, alpha, T, d, q, d_e, K):
-    """The error of a W*, alpha V* at length T, and its standard error."""
-    return width.predict_loss(np.random.default_rng(0), a, alpha, T, d, q, d_e, K, 0.008)
-
-
-def measured(run, T):
-    """The errors of a run at length T with 1 and with 16 draws, and standard errors: (2, 2).
-
-    The mean of 8 batches, each with sequences and draws of its own.  From each loss a multiple of
-    ||STS||^2 / 2 - d/(2q) is subtracted, which is 0 on average: the one that explains most of it.
-    """
-    c, rng, found = run["config"], np.random.default_rng((run["config"].seed, T)), []
-    for _ in range(8):
-        X, y = sts.sample_sts(rng, max(8, TOKENS // T), T, c.d, c.q, np.float32)
-        outputs = np.array([sts.forward(run["W"], run["V"], X, y, E)[0] for E in (
-            sts.positional_encoding("rademacher", T, c.pe_dim, rng, 1, np.float32)[0]
-            for _ in range(16))])
-        target = sts.sts_target(X, y)
-        r = outputs - target
-        found.append([0.5 * (r ** 2).sum(axis=2).mean(axis=0),
-                      0.5 * (r.mean(axis=0) ** 2).sum(axis=1),
-                      0.5 * (target ** 2).sum(axis=1) - zero_predictor(c)])
-    one, many, control = np.transpose(found, (1, 0, 2)).astype(float)       # (8, sequences) each
-    means = []
-    for losses in one, many:
-        multiple = (losses * control).mean() / (control ** 2).mean()
-        means.append((losses - multiple * control).mean(axis=1))
-    return np.array([np.mean(means, axis=1), np.std(means, axis=1, ddof=1) / math.sqrt(8)])
-
-
-def tested(runs):
-    """The lengths at which errors are measured; T = 20 is that of --quick."""
-    T = runs["length"][0]["config"].T
-    return [T, 2 * T, 4 * T] + ([1000, 4000, 20_000] if T == 100 else [])
-
-
-def long_errors(run, lengths):
-    """measured at these lengths (lengths, 2, 2); kept in the run for the picture and its claims."""
-    if "long" not in run:
-        run["long"] = np.array([measured(run, T) for T in lengths])
-    return run["long"]
+def predicted(run, lengths):
+    """The errors of a run at these lengths, by the a and alpha of its weights alone."""
+    c, rng = run["config"], np.random.default_rng(0)
+    return np.array([width.predict_loss(rng, *numbers(run), T, c.d, c.q, c.d_e, c.eval_draws,
+                                        0.01)[0] for T in lengths])
 
 
 def late_errors(run):
@@ -315,317 +341,297 @@ def late_errors(run):
     return np.array(losses), run["error"][late]
 
 
-def reaches(run):
-    """The length where the error is half of d/(2q): training losses, measured, predicted (3, m).
-
-    Measured lengths are those where a line through the errors against ln T_test has this value,
-    between two tests.
-    """
-    c, found = run["config"], []
-    for L, errors in zip(*late_errors(run)):
-        half = zero_predictor(c) / 2
-        if errors[0] < half < errors[-1]:
-            found.append((L, np.exp(np.interp(half, errors, np.log([c.T, *c.T_test]))),
-                          theory.reach(L, c.T, c.d, c.q)))
-    return np.transpose(found) if found else np.empty((3, 0))
-
-
 def length(runs):
     """The noise floor against d_e; errors at longer T_test, for random signs and orthonormal PE."""
-    figure, ((left, middle), (right, last)) = plt.subplots(2, 2, figsize=(14, 10))
-    c, own = runs["floor, d_e = 16, K = 1"][0]["config"], runs["length"][0]["config"]
-    for K, color, marker in zip((1, 4, 16), COLORS, "os^"):
-        left.plot(FLOOR_D_E, [floor(c.T, c.d, c.q, d_e, K)[0] for d_e in FLOOR_D_E], "--",
-                  color=THEORY)
-        points = [(d_e, last_loss(run)) for d_e, draws in FLOORS if draws == K
-                  for run in runs[f"floor, d_e = {d_e}, K = {K}"]]
-        left.plot(*np.transpose(points), marker, color=color, fillstyle="none", markersize=10,
-                  label=f"K = {K}")
-    left.set(title=f"random signs: a floor (T = {c.T})", xscale="log", yscale="log",
-             xlabel="dimension $d_e$", ylabel="training loss at the end")
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(14, 6))
+    signs, orthonormal = runs["length", "signs"], runs["length", "orthonormal"]
+    for K, color, marker, dash in zip((1, 4, 16), SHADES, MARKERS, DASHES):
+        left.plot(FLOOR_D_E, [floor(d_e, K) for d_e in FLOOR_D_E], dash, color=THEORY)
+        points(left, *np.transpose([(d_e, last_loss(run)) for d_e, draws in FLOORS if draws == K
+                                    for run in runs["length", "floor", d_e, K]]), marker, color,
+               label=f"K = {K}")
+    left.set(title="random signs: loss at the end", xscale="log", yscale="log",
+             xlabel="dimension $d_e$", ylim=(1e-3, None))
     left.set_xticks(FLOOR_D_E, FLOOR_D_E)
     left.minorticks_off()
-    left.legend(frameon=False, title="K draws averaged", loc="upper right")
-    lengths = tested(runs)
-    T = np.unique(np.geomspace(lengths[0], 5 * lengths[-1], 12).astype(int)).tolist()
-    a, alpha = np.mean([numbers(run) for run in runs["length"]], axis=0)
-    for i, (K, color, marker, line) in enumerate(((1, STOCHASTIC, "o", "--"),
-                                                  (16, NET, "^", "-."))):
-        middle.plot(T, [predicted(a, alpha, n, own.d, own.q, own.pe_dim, K)[0] for n in T], line,
-                    color=THEORY)
-        for run in runs["length"]:
-            middle.plot(lengths, long_errors(run, lengths)[:, 0, i], marker, color=color,
-                        fillstyle="none", markersize=10,
-                        label=f"K = {K}" if run is runs["length"][0] else None)
-    plots.zero_line(middle, zero_predictor(own))
-    middle.set(title=f"random signs: trained at T = {own.T}", xscale="log", yscale="log",
-               xlabel="length $T_{test}$", ylabel="error")
-    middle.legend(frameon=False, loc="lower right", title="K draws in the test")
-    orthonormal = runs["length, orthonormal"]
-    c = orthonormal[0]["config"]
-    L = np.geomspace(0.005, 0.25, 50)
-    for k, n in enumerate(c.T_test[1::2]):
-        color, marker = COLORS[k], "os^"[k]
-        right.plot(L, theory.length_loss(L, c.T, n, c.d, c.q), "--", color=THEORY)
-        for run in orthonormal:
-            losses, errors = late_errors(run)
-            right.plot(losses, errors[:, 2 + 2 * k], marker, color=color, fillstyle="none",
-                       markersize=9, label=f"$T_{{test}}$ = {n}" if run is orthonormal[0] else None)
-    right.plot(L, L, ":", color=THEORY)
-    right.text(0.02, 0.011, "error = L", color=THEORY, fontsize=11, ha="right")
-    right.set(title=f"orthonormal: trained at T = {c.T}, tested", xscale="log", yscale="log",
-              xlabel="training loss L (falls to the right)", ylabel="error")
-    right.legend(frameon=False)
-    last.plot(L, theory.reach(L, c.T, c.d, c.q), "--", color=THEORY)
-    for run in orthonormal:
-        last.plot(*reaches(run)[:2], "o", color=STOCHASTIC, fillstyle="none", markersize=9)
-    last.set(title="orthonormal: $T_{test}$ with an error of d/(4q)", xscale="log",
-             yscale="log", xlabel="training loss L (falls to the right)",
-             ylabel="length $T_{test}$")
-    last.set_yticks([50, 100, 200], [50, 100, 200])
-    last.yaxis.set_minor_formatter(NullFormatter())
-    for axis in right, last:
-        axis.invert_xaxis()
-    plots.caption(figure, "The error at longer lengths follows from the training; with random "
-                  "signs the loss has a floor",
-                  "Dashed: predicted. Points: training on fresh batches of "
-                  f"256, {len(SEEDS)} seeds; d = 5, q = 3. Top left: lr 4 falling to 0. Top right: "
-                  f"$d_e$ = {own.pe_dim}, lr {own.lr:g}.\nBottom: $d_e$ = {c.pe_dim}, lr {c.lr:g}; "
-                  "predicted from the training loss alone.")
+    left.legend(title="K draws in a step", loc="lower left")
+    T = signs[0]["tests"][:, 0]
+    many = np.geomspace(T[0], T[-1], 16).astype(int)
+    middle.plot(many, predicted(signs[0], many), "--", color=THEORY)
+    points(middle, np.tile(T, len(signs)), [run["error"][-1] for run in signs], "o", STOCHASTIC)
+    plots.zero_line(middle, zero_predictor(signs[0]["config"]))
+    middle.set(title=f"random signs: error, trained at {T[0]}", xscale="log", yscale="log",
+               xlabel="length $T_{test}$")
+    c, L = orthonormal[0]["config"], np.geomspace(0.005, 0.25, 50)
+    for k, n in enumerate(c.T_test):
+        right.plot(1 / L, theory.length_loss(L, c.T, n, c.d, c.q), DASHES[k], color=THEORY)
+        late = [late_errors(run) for run in orthonormal]
+        points(right, np.concatenate([1 / losses for losses, _ in late]),
+               np.concatenate([errors[:, 1 + k] for _, errors in late]), MARKERS[k], SHADES[k],
+               label=f"$T_{{test}}$ = {n}")
+    right.set(title=f"orthonormal: error, trained at {c.T}", xscale="log", yscale="log",
+              xlabel="1/L, which grows during training")
+    right.set_yticks([0.03, 0.1, 0.3], [0.03, 0.1, 0.3])
+    right.minorticks_off()
+    right.legend(loc="lower left")
+    plots.caption(figure, "Grey: predicted, in the middle from a and $\\alpha$, on the right from "
+                  "the training loss L. Points: training, 3 seeds. T = 20 (sides), 100 (middle).",
+                  *signs, *orthonormal)
     return figure
 
 
 def claims_length(runs):
-    """Floors and errors, measured over predicted; and how sure both are.
+    """Floors and errors, measured over predicted; noise in all weights adds some to them."""
+    c, late = runs["length", "orthonormal"][0]["config"], [
+        late_errors(run) for run in runs["length", "orthonormal"]]
+    signs = np.array([run["error"][-1] / predicted(run, run["tests"][:, 0])
+                      for run in runs["length", "signs"]])
+    laws = [errors[:, 1:] / theory.length_loss(L[:, None], c.T, np.array(c.T_test), c.d, c.q)
+            for L, errors in late]
+    return [seeds_row("all d_e, K: training loss / floor",
+                      [[last_loss(run) / floor(d_e, K) for run in runs["length", "floor", d_e, K]]
+                       for d_e, K in FLOORS], 0.95, 1.1),
+            seeds_row("random signs, T to 40 T: error / predicted", signs.T, 0.9, 1.15),
+            within("orthonormal, 2 T to 8 T: error / law of length", np.concatenate(laws), 0.8,
+                   1.2)]
 
-    Training leaves noise in the token-PE block of W, which changes sign with E: it adds to the
-    error of one draw, and averages out over 16.
-    """
-    lengths, short, long = tested(runs), {1: [], 16: []}, []
-    ratios, bare, sure = [], [], []
-    for d_e, K in FLOORS:
-        trained = runs[f"floor, d_e = {d_e}, K = {K}"]
-        c = trained[0]["config"]
-        least, error = floor(c.T, c.d, c.q, d_e, K)
-        ratios += [last_loss(run) / least for run in trained]
-        sure.append(error / least)
-    for run in runs["length"]:
-        c = run["config"]
-        for T, (values, errors) in zip(lengths, long_errors(run, lengths)):
-            for K, value, error in zip((1, 16), values, errors):
-                guess, deviation = predicted(*numbers(run), T, c.d, c.q, c.pe_dim, K)
-                (short[K] if T <= lengths[2] else long).append(value / guess)
-                sure += [error / value, deviation / guess]
-        W = run["W"].copy()
-        W[:c.d] = 0
-        guess, _ = predicted(*numbers(run), lengths[0], c.d, c.q, c.pe_dim, 1)
-        bare.append(measured(run | {"W": W}, lengths[0])[0, 0] / guess)
-    laws, ratio = [], []
-    for run in runs["length, orthonormal"]:
-        c = run["config"]
-        losses, errors = late_errors(run)
-        laws.append(errors[:, 1:] / theory.length_loss(losses[:, None], c.T, np.array(c.T_test),
-                                                       c.d, c.q))
-        _, found, guess = reaches(run)
-        ratio += list(found / guess)
-        sure.append((run["se"] / run["error"]).max())
-    return [("all d_e, K: training loss / floor", ratios, 0.95, 1.1),
-            ("T to 4 T, K = 16: error / predicted", short[16], 0.95, 1.1),
-            ("T to 4 T, K = 1: error / predicted", short[1], 0.95, 1.2),
-            ("T, K = 1, token-PE block of W made 0: the same", bare, 0.97, 1.03),
-            ("longer, both K: error / predicted", long or short[1], 0.95, 1.05),
-            ("standard errors of all of these, relative", sure, None, 0.03),
-            ("orthonormal, T_test: error / law of length", np.concatenate(laws), 0.8, 1.2),
-            ("orthonormal: reach, measured / predicted", ratio, 0.85, 1.15)]
+
+# tests: other lengths and subset sizes, with orthonormal encodings
+
+LARGE = {"T": 200, "lr": 5.0, "steps": 12_000}          # drawn without training
+FACTORS = {1.25: "5/4", 1.5: "3/2", 1.75: "7/4", 2: "2"}
+
+
+TESTED = {"T": 50, "d_e": 100, "T_test": [62, 75, 87, 100]}
+for pe in "stochastic", "fixed":
+    ARMS["tests", pe] = attention(4000, **TESTED, pe=pe, law="orthonormal", lr=1.0,
+                                  q_test=[2, 4, 5, 8], evaluations=40, eval_sequences=1000,
+                                  eval_draws=1)
+    ARMS["tests", "signs", pe] = attention(2000, **TESTED, pe=pe, lr=2.0)
+
+
+def test_path(pe, T_test, q_test, T, lr, steps, d=5, q=3):
+    """The error on a test at each step (steps + 1,), by the recursion; redrawn with d_e = 2 T."""
+    _, a, alpha = descent("orthonormal", T, d, q, lr, steps, 2 * T if pe == "stochastic" else T - 1)
+    if pe == "stochastic":
+        return theory.test_loss(a, alpha, T_test, d, q_test)
+    return theory.fixed_test_loss(a, alpha, T, T_test, d, q_test)
+
+
+def tests(runs):
+    """Errors over training at other lengths and subset sizes, measured and derived."""
+    figure, axes = plt.subplots(2, 4, figsize=(14, 8.4), sharex=True, sharey="row")
+    c = runs["tests", "fixed"][0]["config"]
+    small = {"T": c.T, "lr": c.lr, "steps": c.steps}
+    for axis, test, factor in zip(axes.flat, np.array(plots.tests_of(c)).reshape(-1, 2).tolist(),
+                                  [*FACTORS, 1, 1, 1, 1]):
+        for pe, color, marker in ("stochastic", STOCHASTIC, "o"), ("fixed", FIXED, "s"):
+            found = runs["tests", pe]
+            points(axis, np.tile(found[0]["eval_step"] * c.lr / c.T ** 2, len(found)),
+                   plots.errors(found, *test), marker, color, markersize=5, label=pe)
+            for task, dash in (small, "-"), (LARGE, ":"):
+                path = test_path(pe, int(factor * task["T"]), test[1], **task)
+                t = np.arange(len(path)) * task["lr"] / task["T"] ** 2
+                axis.plot(t, path, dash, color=THEORY,
+                          label=f"exact, T = {task['T']}" if pe == "fixed" else None)
+            if pe == "fixed" and factor > 1:
+                axis.plot(t[path.argmin()], path.min(), "v", color=THEORY, markersize=9)
+                axis.annotate(f"{path.min():.3f}", (t[path.argmin()], path.min()), (4, 12),
+                              textcoords="offset points", color=THEORY)
+        axis.set(title=f"$T_{{test}}$ = {FACTORS[factor]} T" if factor > 1
+                 else f"$q_{{test}}$ = {test[1]}")
+    axes[0, 0].set(ylim=(0, None), ylabel="error")
+    axes[0, 0].legend(loc="upper right", handlelength=1)
+    axes[1, 0].set(yscale="log", ylabel="error")
+    for axis in axes[1]:
+        axis.set(xlabel="lr t/T²", xlim=(-0.03, 1.65), xticks=[0, 0.5, 1, 1.5])
+    plots.caption(figure, f"Points: trained, T = {c.T}, lr {c.lr:g}, 3 seeds; noise makes them "
+                  f"late. Dotted: T = {LARGE['T']}, lr {LARGE['lr']:g}, with the least errors of "
+                  "fixed encodings. $d_e$ = 2 T, q = 3, d = 5.")
+    return figure
+
+
+def along_diagonal(run):
+    """e_j . W e_j at trained positions and at new ones, on average."""
+    c = run["config"]
+    E = run["E"] if "E" in run else sts.positional_encoding(c.law, 2 * c.T, c.d_e,
+                                                            np.random.default_rng(c.seed))
+    products = ((E @ run["W"][c.d:, c.d:]) * E).sum(axis=1)
+    return products[:c.T].mean(), products[c.T:].mean()
+
+
+def claims_tests(runs):
+    """Least errors of fixed encodings; errors at the end; e . W e at new positions."""
+    rows, ends, least = [], {}, []
+    for factor in FACTORS:
+        T_test = int(factor * LARGE["T"])
+        rows.append(within(f"T = {LARGE['T']}, fixed: least error at T_test = {T_test}, exact",
+                           test_path("fixed", T_test, 3, **LARGE).min(), 0.15))
+    for pe in "stochastic", "fixed":
+        found = runs["tests", pe]
+        c = found[0]["config"]
+        for T, q in np.array(plots.tests_of(c)).reshape(-1, 2).tolist():
+            curves, path = plots.errors(found, T, q), test_path(pe, T, q, c.T, c.lr, c.steps)
+            ends.setdefault(pe, []).append(curves[:, -1] / path[-1])
+            if pe == "fixed" and T > c.T:
+                least.append(curves[:, curves.mean(axis=0).argmin()] / path.min())
+    rows += [seeds_row(f"T = {c.T}, fixed, 4 lengths: least error / exact", least, 0.9, 1.1),
+             *[seeds_row(f"T = {c.T}, {pe}, 4 lengths, 4 sizes: last error / exact", ratios, 0.9,
+                         1.3) for pe, ratios in ends.items()]]
+    for pe, limits in ("stochastic", (0.97, 1.03)), ("fixed", (None, 0.7)):
+        old, new = np.transpose([along_diagonal(run) for run in runs["tests", "signs", pe]])
+        rows += [within(f"random signs, {pe}: e.We at trained positions", old),
+                 within(f"random signs, {pe}: e.We at new positions", new),
+                 within(f"random signs, {pe}: new / trained", new / old, *limits)]
+    return rows
 
 
 # full_model: keys [Z, z_query]
 
+FULL = [(query, "orthonormal", q) for query in ("sum", "mean") for q in (2, 3, 5)] + [
+    ("sum", "onehot", 3)]
+
+
+ARMS |= {("full_model", query, law, q): attention(
+    4000, T=20, d_e=20, lr=1.0, attend_to_query=True, q=q, query=query,
+    **({"pe": law} if law == "onehot" else {"law": law})) for query, law, q in FULL}
+
 
 @functools.cache
-def full_descent(T, d, q, query, lr, d_e, onehot=False):
-    """L, a, ..., alpha of the full model, from step 0 to step 10^5."""
-    if onehot:
-        return theory.descend(lambda *x: theory.onehot_full_model_slopes(*x, T, d, q, query),
-                              lr, 100_000, T - 1, 1, d)
-    return theory.descend(lambda *x: theory.full_model_slopes(*x, T, d, q, query),
-                          lr, 100_000, d_e, d)
+def full_descent(query, law, q, lr=1.0, T=20, d=5):
+    """L, a, ..., alpha of the full model, to step 10^5; d_e = T."""
+    if law == "onehot":
+        return theory.descend(theory.onehot_full_model_slopes, lr, 100_000, (T - 1, 1, d), T, d, q,
+                              query)
+    return theory.descend(theory.full_model_slopes, lr, 100_000, (T, d), T, d, q, query)
 
 
-def full_of(runs, arm):
-    """The same with the settings of an arm, and the law that it tends to, as a function of t."""
-    c = runs[arm][0]["config"]
-    how = c.T, c.d, c.q, c.query, c.lr, c.pe_dim, c.pe == "onehot"
-    return full_descent(*how), lambda t: theory.full_model_law(t, *how)
+def full_model_law(t, query, law, q):
+    """What L tends to."""
+    return theory.full_model_law(t, 20, 5, q, query, 1.0, 20, law == "onehot")
 
 
 def full_model(runs):
     """L against t for both queries, and the attention of z_query to itself."""
-    figure, axes = plt.subplots(1, 3, figsize=(14, 5.6))
+    figure, axes = plt.subplots(1, 3, figsize=(14, 6))
     t = np.unique(np.geomspace(10, 100_000, 200).astype(int))
-    sums = [(f"sum, q = {q}", f"q = {q}") for q in (2, 3, 5)]
-    means = [(f"mean, q = {q}", f"mean, q = {q}") for q in (2, 3, 5)]
-    for axis, arms in (axes[0], sums), (axes[1], [*means, ("sum, one-hot", "sum, q = 3, one-hot")]):
-        for (arm, label), color, marker in zip(arms, (*COLORS, "#CC79A7"), "os^D"):
-            c, (path, law) = runs[arm][0]["config"], full_of(runs, arm)
-            axis.plot(t, path[0, t], color=color, linewidth=1.5)
-            axis.plot(t[t >= 1000], law(t[t >= 1000]), "--", color=THEORY)
-            edges = np.unique(np.geomspace(10, c.steps, 13).astype(int))
-            for run in runs[arm]:
-                means_of = [run["loss"][i:j].mean() for i, j in zip(edges, edges[1:])]
-                axis.plot(np.sqrt(edges[1:] * edges[:-1]), means_of, marker, color=color,
-                          fillstyle="none", markersize=8,
-                          label=label if run is runs[arm][0] else None)
+    for axis, arms in (axes[0], FULL[:3]), (axes[1], FULL[3:]):
+        for arm, color, marker in zip(arms, (*SHADES[:3], ONEHOT), MARKERS):
+            found, (query, law, q) = runs["full_model", *arm], arm
+            axis.plot(t, full_descent(*arm)[0, t], color=THEORY, linewidth=1.5)
+            axis.plot(t[t >= 1000], full_model_law(t[t >= 1000], *arm), ":", color=THEORY)
+            edges = np.unique(np.geomspace(10, found[0]["config"].steps, 13).astype(int))
+            L = [[run["loss"][i:j].mean() for i, j in zip(edges, edges[1:])] for run in found]
+            points(axis, np.tile(np.sqrt(edges[1:] * edges[:-1]), len(L)), L, marker, color,
+                   label=f"{'one-hot, ' * (law == 'onehot')}{query}, q = {q}")
         axis.set(xscale="log", yscale="log", xlabel="step t", ylim=(1e-4, 2))
-        axis.legend(frameon=False, loc="lower left", fontsize=12)
-    for query, color in ("sum", FIXED), ("mean", STOCHASTIC):
-        (_, a, _), scale = full_of(runs, f"{query}, q = 3")[0], 1 if query == "sum" else 1 / 3
-        others = np.exp(-a[t] * scale * scale * 3)
-        share = 1 / (1 + 3 * np.exp(a[t] * scale) * others + (c.T - 3) * others)
-        axes[2].plot(t, share, color=color)
-        axes[2].text(90_000, share[-1] - 0.03, query, color=color, weight="bold", ha="right",
-                     va="top")
-    axes[0].set(title="sum, orthonormal: L falls like $t^{-1/q}$", ylabel="loss L")
-    axes[1].set(title="mean, or one-hot: L falls like 1/t")
-    axes[2].set(title="attention on the query", xscale="log", xlabel="step t",
+        axis.legend(loc="lower left", handletextpad=0.1)
+    for query, c, dash in ("sum", 1, "-"), ("mean", 1 / 3, "--"):
+        a = full_descent(query, "orthonormal", 3)[1, t]
+        share = np.exp(3 * c * c * a) / (np.exp(3 * c * c * a) + 3 * np.exp(c * a) + 17)
+        axes[2].plot(t, share, dash, color=THEORY)
+        axes[2].annotate(query, (t[-1], share[-1]), (0, -8), textcoords="offset points",
+                         color=THEORY, ha="right", va="top")
+    axes[0].set(title="loss L: sum, orthonormal, $t^{-1/q}$")
+    axes[1].set(title="loss L: the others, 1/t")
+    axes[2].set(title="attention on the query, exact", xscale="log", xlabel="step t",
                 xlim=(10, None), ylim=(0, 1.05))
-    plots.caption(figure, "The full model: sum or mean decides the rate, unless encodings are "
-                  "one-hot", f"Keys [Z, $z_{{query}}$], T = {c.T}, d = {c.d}, $d_e$ = 20 "
-                  f"(one-hot 40), lr {c.lr:g}. Coloured lines: exact recursion. Dashed: what it "
-                  "tends to.\nPoints: training on fresh batches of 256, "
-                  f"{len(SEEDS)} seeds. Right: q = 3, orthonormal, by the recursion.")
+    plots.caption(figure, "Keys [Z, $z_{query}$]. Solid: exact. Dotted: what it tends to. Points: "
+                  "training, 3 seeds. Right: q = 3, orthonormal.",
+                  *(runs["full_model", *arm][0] for arm in FULL))
     return figure
 
 
 def claims_full_model(runs):
     """The laws over the recursion, and sampled training over the recursion."""
-    rows, over = [], {}
-    for query in "sum", "mean":
-        paths = [full_of(runs, f"{query}, q = {q}") for q in (2, 3, 5)]
-        L = paths[1][0][0]
-        rows.append((f"{query}, q = 3: exponent of L at t = 10^5",
-                     [-np.log(L[-1] / L[50_000]) / math.log(2)],
-                     *((0.32, 0.345) if query == "sum" else (0.95, 1.05))))
-        rows.append((f"{query}, q = 2, 3, 5: L / law at t = 10^5",
-                     [path[0, -1] / law(100_000) for path, law in paths], 0.85, 1.1))
-        over[query] = [f"{query}, q = {q}" for q in (2, 3, 5)]
-    path, law = full_of(runs, "sum, one-hot")
-    rows.append(("one-hot, sum: L / law at t = 10^5", [path[0, -1] / law(100_000)], 0.9, 1.1))
-    for name, arms, most in (("sum", over["sum"], 1.3), ("mean", over["mean"], 1.05),
-                             ("one-hot, sum", ["sum, one-hot"], 1.1)):
-        ratios = []
-        for arm in arms:
-            steps, L = runs[arm][0]["config"].steps, full_of(runs, arm)[0][0]
-            ratios += [last_loss(run) / L[steps - steps // 10:steps].mean() for run in runs[arm]]
-        rows.append((f"{name}: sampled loss / recursion, at the end", ratios, 0.9, most))
+    rows = []
+    for text, arms, exponent, most in (
+            ("sum", FULL[:3], (0.32, 0.345), 1.3), ("mean", FULL[3:6], (0.95, 1.05), 1.05),
+            ("one-hot, sum", FULL[6:], (0.95, 1.05), 1.1)):
+        L = {arm: full_descent(*arm)[0] for arm in arms}
+        power = [math.log2(L[arm][50_000] / L[arm][-1]) for arm in arms if arm[2] == 3]
+        rows += [within(f"{text}, q = 3: exponent of L at t = 10^5", power, *exponent),
+                 within(f"{text}, all q: L / law at t = 10^5",
+                        [L[arm][-1] / full_model_law(100_000, *arm) for arm in arms], 0.85, 1.1),
+                 seeds_row(f"{text}, all q: sampled loss / recursion, at the end", [
+                     [last_loss(run) / last_loss({"loss": L[arm][:len(run["loss"])]})
+                      for run in runs["full_model", *arm]] for arm in arms], 0.9, most)]
     return rows
 
 
 # data: full-batch gradient descent on N sequences
 
-
-def final(runs, arm, T, N):
-    """Test error and training loss over d/(2q) for each seed (2, seeds); nan if it diverged."""
-    found = runs[f"{arm}, T = {T}, N = {N}"]
-    return np.array([[run["error"][-1, 0] for run in found],
-                     [run["loss"][-100:].mean() for run in found]]) / zero_predictor(
-                         found[0]["config"])
+DATA = {"stochastic": (STOCHASTIC, "o-"), "one-hot": (ONEHOT, "s--"), "fixed": (FIXED, "^-."),
+        "net, 120 units": (NET, "D-"), "net, 20 units": (NET, "v:")}
+DATA_N, NET_N = [4, 8, 16, 32, 64, 128, 256], [16, 64, 256, 1024, 4096]
 
 
-def needed(runs, arm, T):
-    """The least N with a test error under 10 %, for each seed, by plots.crossing."""
-    sizes = NEEDED[arm][T]
-    errors = np.array([final(runs, arm, T, N)[0] for N in sizes]).T
-    return np.array([plots.crossing(sizes, np.where(np.isnan(seed), 10, seed), 0.1)
-                     for seed in errors])
+DATA_TASK = {"T": 20, "d": 3, "q": 2, "fresh": False, "eval_sequences": 2000}
+ARMS |= {("data", arm, N): attention(4000, lr=0.5, batch=N, **DATA_TASK, **how) for arm, how in (
+    ("stochastic", {"law": "orthonormal", "d_e": 20}), ("one-hot", {"pe": "onehot"}),
+    ("fixed", {"pe": "fixed", "d_e": 40})) for N in DATA_N}
+ARMS |= {("data", arm, N): DATA_TASK | {
+    "model": "fcn", "hidden": [int(arm.split()[1])], "optimizer": "adam", "batch": N,
+    "schedule": "cosine", "steps": 600, "evaluations": 1}
+    for arm in DATA if "net" in arm for N in NET_N}
+
+
+def final(runs, arm):
+    """The sizes N, and the test error and training loss over d/(2q) (2, sizes, seeds)."""
+    sizes = NET_N if "net" in arm else DATA_N
+    ends = [[(run["error"][-1, 0], run["loss"][-100:].mean()) for run in runs["data", arm, N]]
+            for N in sizes]
+    c = runs["data", arm, sizes[0]][0]["config"]
+    return sizes, np.moveaxis(np.array(ends) / zero_predictor(c), 2, 0)
 
 
 def data(runs):
-    """How many sequences full-batch gradient descent needs, by encoding, and nets beside it.
-
-    Derived, for stochastic orthonormal PE.  The sequences X, y are fixed, but the law of E is as
-    before: the expected gradient keeps W = a W* and V = [V_x, 0], by the argument of theory.py for
-    the PE-PE block, and by E -> -E for V_e and the token-PE block.  V_x is free, as fixed X have no
-    symmetry.  So 1 + d^2 numbers are trained, whatever T is.  Heuristic: V_x begins as a regression
-    of targets on means of all T tokens, where trace V_x / d = 1 +- sqrt(T / (q d N)).  Where it is
-    negative a falls, attention goes to the other tokens, and training is stuck.  That has the
-    probability Phi(-sqrt(q d N / T)), under 5 % for N above 2.7 T / (q d).
-
-    Derived, for one-hot PE.  A column of W moves only if its position is in some y.  If no test
-    position was ever selected, W z_query = 0, attention is uniform, and the loss at least
-    (1 - q/T) d/(2q); which has the probability (1 - q/T)^(q N) or so.  So an error under 10 % of
-    d/(2q) needs N above T/q^2 ln 10, on average.  Heuristic: W has T^2 entries, and each position
-    is selected only m = q N / T times.  The first gradient gives the m-fold noise sqrt(m d/q) to
-    the entry of a pair of positions, and the signal m d/q to the diagonal.  In the logits of a test
-    sequence q entries add, and the largest of T noises is sqrt(2 ln T) deviations: signal above
-    noise needs N above (2q/d) T ln T.  That growth in T is what is measured; the measured N is
-    about twice that, and is not proportional to q/d.
-    """
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(14, 5.8))
+    """The test error and the training loss against the number of training sequences."""
+    figure, axes = plt.subplots(1, 2, figsize=(14, 6.2))
     for arm, (color, style) in DATA.items():
-        sizes = NET_N if "net" in arm else DATA_N
-        values = np.array([final(runs, arm, 20, N) for N in sizes])         # (sizes, 2, seeds)
-        for axis, part, top in (left, values[:, 0], 5), (middle, np.maximum(values[:, 1], 1e-4), 2):
+        sizes, parts = final(runs, arm)
+        for axis, part in zip(axes, np.maximum(parts, 1e-4)):
             plots.band(axis, sizes, part.T, color, label=arm, marker=style[0],
-                       linestyle=style[1:], fillstyle="none")
-            lost = [N for N, row in zip(sizes, part) if np.isnan(row).any()]
-            axis.plot(lost, [top] * len(lost), "x", color=color, markersize=12)
-    for axis in left, middle:
+                       linestyle=style[1:], fillstyle="none", markersize=9)
+    for axis in axes:
         axis.set(xscale="log", yscale="log", xlabel="training sequences N")
-        axis.set_xticks(NET_N, NET_N)
+        axis.set_xticks([4, *NET_N], [4, *NET_N])
         axis.minorticks_off()
-    left.axhline(0.1, color=THEORY, linewidth=1, linestyle=":")
-    left.text(16, 0.075, "10 %", color=THEORY, fontsize=11, va="top")
-    left.set(title="T = 20: test error over d/(2q)", ylim=(1e-3, 6))
-    middle.set(title="T = 20: training loss over d/(2q)", ylim=(5e-5, 2.5))
-    middle.legend(frameon=False, fontsize=12)
-    for arm, tried in NEEDED.items():
-        color, style = DATA[arm]
-        for T, sizes in tried.items():
-            least = needed(runs, arm, T)
-            right.plot([T] * len(least), least, style[0], color=color, fillstyle="none",
-                       markersize=10)
-            lost = [N for N in sizes if np.isnan(final(runs, arm, T, N)).any()]
-            right.plot([T] * len(lost), lost, "x", color=color, markersize=8)
-    T = np.geomspace(10, 80, 20)
-    for N, text in (4 / 3 * T * np.log(T), "(2q/d) T ln T"), (2.7 * T / 6, "2.7 T/(qd)"):
-        right.plot(T, N, "--", color=THEORY)
-        right.text(T[7], N[7] / 1.3, text, color=THEORY, fontsize=12, va="top")
-    right.text(11, 120, "one-hot", color=FIXED, weight="bold")
-    right.text(11, 13, "stochastic", color=STOCHASTIC, weight="bold")
-    right.set(title="N for a test error under 10 %", xscale="log", yscale="log", xlabel="length T",
-              ylim=(1.5, 2000))
-    right.set_xticks(list(tried), list(tried))
-    right.minorticks_off()
-    plots.caption(figure, "At T = 20 stochastic encodings learn from 10 sequences, one-hot ones "
-                  "need 160", "One full batch of N sequences, d = 3, q = 2. Attention: gradient "
-                  f"descent, lr T/40, 4000 steps. Nets: Adam, 600 steps. {len(SEEDS)} seeds.\n"
-                  "Crosses: some run diverged. Training losses below $10^{-4}$ are drawn there. "
-                  "Right, dashed: heuristics (docstring of `data`).")
+    plots.zero_line(axes[0], 0.1, "10%")
+    axes[0].set(title="test error over d/(2q)", ylim=(1e-3, 9))
+    axes[1].set(title="training loss over d/(2q)", ylim=(5e-5, 4))
+    axes[0].legend(loc="lower right")
+    plots.caption(figure, "One full batch of N sequences, T = 20, d = 3, q = 2. Attention by "
+                  "gradient descent, nets by Adam. 3 seeds: mean and range. Losses below $10^{-4}$ "
+                  "are drawn there.")
     return figure
 
 
 def claims_data(runs):
-    """How N grows with T, and who memorizes."""
-    fixed = np.array([final(runs, arm, 20, N) for arm in ("one-hot", "fixed")
-                      for N in (16, 32)])                                   # (4, 2, seeds)
-    nets = [final(runs, arm, 20, N)[0] for arm in DATA if "net" in arm for N in NET_N]
-    T = np.array(list(NEEDED["one-hot"]))
-    found = {arm: np.array([needed(runs, arm, length) for length in T]) for arm in NEEDED}
-    powers = np.polyfit(np.log(T), np.log(found["one-hot"]), 1)[0]
-    return [("one-hot, all T: N needed / (T ln T)",
-             np.ravel(found["one-hot"].T / (T * np.log(T))), 2, 3.5),
-            ("one-hot: the power of T that N needed follows", powers, 1, 1.4),
-            *[(f"stochastic, T = {length}: N needed", found["stochastic"][i], 2, 32)
-              for i, length in enumerate(T)],
-            ("T = 20, N = 16, 32, fixed: test error", fixed[:, 0], 1, None),
-            ("the same: training loss", fixed[:, 1], None, 0.001),
-            ("T = 20, nets, N up to 4096: test error", np.ravel(nets), 0.9, None)]
+    """How many sequences are needed, and who memorizes."""
+    few, many = ([plots.crossing(DATA_N, errors, 0.1) for errors in final(runs, arm)[1][0].T]
+                 for arm in ("stochastic", "one-hot"))
+    fixed = np.array([final(runs, arm)[1][:, 2:4] for arm in ("one-hot", "fixed")])
+    return [within("stochastic: N needed for a test error of 10%", few, 2, 32),
+            within("one-hot: N needed for a test error of 10%", many, 100, 256),
+            within("N = 16, 32, fixed and one-hot: test error / (d/(2q))", fixed[:, 0], 1),
+            within("the same: training loss / (d/(2q))", fixed[:, 1], None, 0.001),
+            within("nets, N up to 4096: test error / (d/(2q))",
+                   [final(runs, arm)[1][0] for arm in DATA if "net" in arm], 0.9)]
 
 
 # width: the d_e that is needed, to T = 10^9
 
-LONG_T = [10, 20, 40, 80, 160, 320, 10 ** 3, 10 ** 4, 10 ** 6, 10 ** 9]
+SIZES = {1: {20: (4, 5, 6), 80: (6, 7, 8), 320: (8, 9, 10)},            # trained d_e for each T
+         2: {20: (7, 9, 11), 80: (11, 13, 16), 320: (16, 18, 21)}, 3: plots.WIDTHS}
+LONG_T = [10, 20, 40, 80, 160, 320, 640, 10 ** 4, 10 ** 6, 10 ** 9]
+GROWTH = [      # draws, weights as trained or the best ones, label, the power of ln T that fits
+    (1, False, "one draw, best weights", 2), (16, True, "16 draws, weights as trained", 2),
+    (16, False, "16 draws, best weights", 1), (math.inf, False, "all draws, best weights", 1)]
+
+
+ARMS |= {("width", q, T, d_e): plots.width_arm(q, T, d_e) for q, lengths in SIZES.items()
+         for T, sizes in lengths.items() for d_e in sizes}
 
 
 @functools.cache
@@ -636,102 +642,105 @@ def predicted_widths(q, K, trained):
                          for T in LONG_T])
 
 
-GROWTH = [      # draws, weights as trained or the best ones, label, the power of ln T that fits
-    (1, False, "one draw, best weights", 2), (16, True, "16 draws, weights as trained", 2),
-    (16, False, "16 draws, best weights", 1), (math.inf, False, "expectation, best weights", 1)]
-
-
-def fitted_widths(values, power):
+def fitted_widths(values, power, T=LONG_T[4:]):
     """The fit A + B (ln T)^power to the d_e needed at LONG_T, by least squares from T = 160 on."""
-    x = np.log(LONG_T) ** power
-    return np.polyval(np.polyfit(x[4:], values[4:], 1, w=1 / values[4:]), x)
+    line = np.polyfit(np.log(LONG_T[4:]) ** power, values[4:], 1, w=1 / values[4:])
+    return np.polyval(line, np.log(T) ** power)
 
 
 def needed_d_e(runs):
-    """The d_e that attention needs against T: trained, predicted, and for one draw or all."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(14, 6))
-    for q, color, marker in zip((1, 2, 3), COLORS, "os^"):
-        values, errors = predicted_widths(q, 16, True)
-        left.errorbar(LONG_T, values, 2 * errors, color=color, linewidth=1.5, label=f"q = {q}")
-        if q < 3:
-            left.plot(LONG_T, [width.birthday_width(T, q, plots.SHARE, 16) for T in LONG_T], "--",
+    """The d_e that attention needs against T: trained and predicted; and for one draw or all."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(14, 6.6))
+    doubled = LONG_T[:7]
+    for q, color, marker in zip(SIZES, SHADES, MARKERS):
+        values, errors = predicted_widths(q, 16, True)[:, :7]
+        left.errorbar(doubled, values, 2 * errors, color=THEORY, fmt=".", capsize=3,
+                      label="predicted" if q == 1 else None)
+        trained = [plots.needed_widths(runs, q, T) for T in SIZES[q]]
+        points(left, np.repeat(list(SIZES[q]), np.shape(trained)[1]), trained, marker, color,
+               markersize=11, label=f"trained, q = {q}")
+    for T, value, more in zip(doubled[1:], values[1:], np.diff(values)):
+        left.annotate(f"+{more:.0f}", (T, value), (-8, 12), textcoords="offset points", ha="right",
                       color=THEORY)
-        for T in TRAINED[q]:
-            left.plot([T] * len(SEEDS), plots.needed_widths(runs, T, q), marker, color=color,
-                      fillstyle="none", markersize=9)
-    T = np.array(LONG_T)
-    left.plot(T, np.log2(T), ":", color=THEORY)
-    left.text(2e4, 9, "dotted: $\\log_2 T$", color=THEORY)
-    nets = [plots.net_width(n, 5, 3) for n in LONG_T[:6]]
-    left.plot(LONG_T[:6], nets, "-.", color=THEORY)
-    left.text(300, 600, "every net: 4.5 T or more", color=THEORY)
-    left.set(title="weights as training finds them, 16 draws in the test", xscale="log",
-             yscale="log", xlabel="length T", ylabel="$d_e$, or width of a net", ylim=(3, 1500))
-    left.legend(frameon=False, loc="lower right")
-    for (K, trained, text, power), color in zip(GROWTH, (FIXED, NET, STOCHASTIC, "#CC79A7")):
+    left.set(title="trained with one draw, 16 in the test", xscale="log", xlabel="length T",
+             ylabel="$d_e$", ylim=(0, None))
+    left.set_xticks(doubled, doubled)
+    left.minorticks_off()
+    for (K, trained, text, power), color, marker in zip(GROWTH, SHADES, MARKERS):
         values, errors = predicted_widths(3, K, trained)
-        right.errorbar(T, values, 2 * errors, color=color, fmt="o", label=text)
-        right.plot(T[4:], fitted_widths(values, power)[4:], "--", color=THEORY, linewidth=1.5)
-        right.text(T[-1], values[-1] * 1.15, ("ln T", "$(\\ln T)^2$")[power - 1], color=color,
-                   ha="right", va="bottom")
-    right.set(title="q = 3: averaging decides how it grows", xscale="log", yscale="log",
-              xlabel="length T", ylabel="$d_e$", ylim=(2, 5e4))
-    right.legend(frameon=False, loc="upper left", fontsize=12)
-    plots.caption(figure, "Attention needs a width like ln T or (ln T)², a net one of 4.5 T",
-                  f"$d_e$ of random signs for an error of {plots.SHARE:.0%} of d/(2q). "
-                  "Left, points: trained, 3 seeds; lines: predicted; dashed: birthday law.\n"
-                  "Right: predicted, with two standard errors; dashed: fits of A + B ln T or A + "
-                  "B $(\\ln T)^2$. Width is not all: the plateau of training takes $T^2$/(2 lr d) "
-                  "steps.")
+        right.errorbar(LONG_T, values, 2 * errors, color=color, fmt=marker, label=text)
+        T = np.geomspace(LONG_T[4], LONG_T[-1], 50)
+        right.plot(T, fitted_widths(values, power, T), DASHES[power - 1], color=THEORY)
+        right.annotate(("ln T", "$(\\ln T)^2$")[power - 1], (LONG_T[-1], values[-1]), (0, 9),
+                       textcoords="offset points", color=THEORY, ha="right")
+    right.set(title="q = 3, predicted: averaging decides", xscale="log", yscale="log",
+              xlabel="length T", ylabel="$d_e$", ylim=(2, 2e5))
+    for axis in left, right:
+        axis.legend(loc="upper left")
+    plots.caption(figure, f"$d_e$ of random signs for an error of {plots.SHARE:.0%} of d/(2q), d = "
+                  "5. Left: how much q = 3 needs more when T doubles; a net needs 0.9 T d units. "
+                  "Bars: two standard errors. Lines: fits.")
     return figure
 
 
 def claims_width(runs):
-    """Trained (the mean of the seeds) over predicted d_e, the birthday law, the powers of ln T."""
-    rows = []
-    for q, sizes in TRAINED.items():
-        predicted_d_e = dict(zip(LONG_T, predicted_widths(q, 16, True)[0]))
-        spread = [plots.needed_widths(runs, T, q).std(ddof=1) / math.sqrt(3) / predicted_d_e[T]
-                  for T in sizes]
-        rows.append((f"q = {q}: standard error of trained d_e / d_e", spread, None, 0.06))
-        rows.append((f"q = {q}: trained d_e / predicted, all T",
-                     [plots.needed_widths(runs, T, q).mean() / predicted_d_e[T] for T in sizes],
-                     0.9, 1.1))
-    for q in 1, 2:
-        law = [width.birthday_width(T, q, plots.SHARE, 16) for T in LONG_T]
-        rows.append((f"q = {q}: predicted / birthday law",
-                     predicted_widths(q, 16, True)[0] / law, 0.97, 1.03))
+    """Trained over predicted d_e, the birthday law, the powers of ln T."""
+    found = {q: predicted_widths(q, 16, True) for q in SIZES}
+    rows = [seeds_row(f"q = {q}: trained d_e / predicted, all T",
+                      [plots.needed_widths(runs, q, T) / found[q][0][LONG_T.index(T)]
+                       for T in SIZES[q]], 0.9, 1.1) for q in SIZES]
+    rows += [within(f"q = {q}: predicted / birthday law (positions with equal encodings)",
+                    found[q][0] / [width.birthday_width(T, q, plots.SHARE, 16) for T in LONG_T],
+                    0.97, 1.03) for q in (1, 2)]
     for K, trained, text, power in GROWTH:
-        values, names = predicted_widths(3, K, trained)[0], ("ln T", "(ln T)^2")
-        misfit = [abs(fitted_widths(values, p) / values - 1)[4:].max() for p in (power, 3 - power)]
-        rows.append((f"q = 3, {text}: misfit of {names[power - 1]}", misfit[:1], None, 0.08))
-        rows.append((f"q = 3, {text}: misfit of {names[2 - power]}", misfit[1:], 0.1, None))
-    sure = [predicted_widths(q, 16, True)[1] / predicted_widths(q, 16, True)[0] for q in TRAINED]
-    return [*rows, ("standard errors of predicted d_e, relative", sure, None, 0.03)]
+        values = predicted_widths(3, K, trained)[0]
+        for p, *allowed in (power, None, 0.08), (3 - power, 0.1):
+            rows.append(within(f"q = 3, {text}: misfit of {'(ln T)^2' if p == 2 else 'ln T'}",
+                               abs(fitted_widths(values, p) / values[4:] - 1).max(), *allowed))
+    more = np.diff(found[3][0][:7])
+    return [*rows, within("q = 3: more d_e when T doubles, T = 10 to 640", more, 5, 15),
+            within("the same: the last / the first", more[-1] / more[0], 1.4),
+            within("standard errors of predicted d_e, relative",
+                   [errors / values for values, errors in found.values()], None, 0.03)]
 
 
-FIGURES = {     # name: the drawing, and the arms that it needs
-    "dynamics": (dynamics, [f"{law}, {steps} steps" for law in LAWS for steps in STOPS]),
-    "cost": (cost, []),
-    "length": (length, ["length", "length, orthonormal",
-                        *[f"floor, d_e = {d_e}, K = {K}" for d_e, K in FLOORS]]),
-    "full_model": (full_model, [*[f"{query}, q = {q}" for query, q in FULL], "sum, one-hot"]),
-    "data": (data, [f"{arm}, T = {T}, N = {N}" for arm, T, N in DATA_RUNS]),
-    "width": (needed_d_e, [plots.width_name(T, d_e, q) for q, lengths in TRAINED.items()
-                           for T, sizes in lengths.items() for d_e in sizes]),
+PARTS = {       # name: the drawing, the claims, the headline
+    "dynamics": (dynamics, claims_dynamics,
+                 "Training on samples follows two numbers: W = a W* and V = $\\alpha$ V*"),
+    "noise": (noise, claims_noise,
+              "Gradient noise makes the plateau longer, and the late loss higher"),
+    "length": (length, claims_length, "The error at longer lengths follows from the training"),
+    "tests": (tests, claims_tests,
+              "Orthonormal encodings: at longer lengths fixed ones have a least error"),
+    "full_model": (full_model, claims_full_model,
+                   "The full model: sum or mean decides the rate, unless encodings are one-hot"),
+    "data": (data, claims_data,
+             "Stochastic encodings learn from few sequences, which the others memorize"),
+    "width": (needed_d_e, claims_width,
+              "The $d_e$ that attention needs grows like ln T or $(\\ln T)^2$"),
 }
-CLAIMS = {"dynamics": claims_dynamics, "cost": claims_cost, "length": claims_length,
-          "full_model": claims_full_model, "data": claims_data, "width": claims_width}
+FIGURES = {name: (draw, headline, lambda key, name=name: key[0] == name)
+           for name, (draw, _, headline) in PARTS.items()}
+
+
+def table(names, runs):
+    """The claims of these figures, as text."""
+    lines = [("figure", "claim", "allowed", "mean (least to greatest) +- largest error", "holds")]
+    for name in names:
+        own = {key: found for key, found in runs.items() if key[0] == name}
+        lines += [(name, row.claim, row.allowed, row.measured, row.holds)
+                  for row in PARTS[name][1](own)]
+    return claims.aligned(lines)
 
 
 def main():
     """Draw the figures that the command line names, and print the table of their claims."""
-    drawn = plots.main(FIGURES, arms, HERE / "figures", __doc__)
-    rows = [(name, *row) for name, runs in drawn.items() for row in CLAIMS[name](runs)]
-    if rows:
-        print(claims.table(rows))
-    if list(drawn) == list(FIGURES):
-        (HERE / "figures" / "claims.txt").write_text(claims.table(rows))
+    names, runs = plots.main(FIGURES, arms, HERE / "figures", __doc__)
+    if names:
+        print(table(names, runs))
+    if names == list(FIGURES):
+        with train.replacing(HERE / "figures" / "claims.txt") as file:
+            file.write(table(names, runs).encode())
 
 
 if __name__ == "__main__":

@@ -14,13 +14,13 @@ Throughout this file we have, as in sts.py:
                  weights of this form (theory.py), where W* and V* are the identity on a block
     s_j          the score e_j . sum_{i in y} e_i of position j; its logit is a s_j
     P            attention weights, P = softmax(a s)
-    S            E sum_{j in y} P_j, the expected attention on the selected positions
+    S            the attention on the selected positions, sum_{j in y} P_j: mean over the encodings
     L            population loss; the zero predictor has L = d/(2q)
     share        L over d/(2q)
 
 The tokens integrate out.  With the mean P of K independent draws of the encodings,
 
-    L = d/2 E sum_j (alpha P_j - 1[j in y]/q)^2.
+    L = d/2 sum_j (alpha P_j - 1[j in y]/q)^2, the mean over these draws.
 
 K = 1 is a training step with one draw.  K = math.inf is Definition 5, whose expectation over the
 encodings is inside the loss.
@@ -112,10 +112,11 @@ def attention_moments(a, scores):
 
 
 def mean_attention(moments, T, q, K):
-    """The expected squared length of the mean P of K draws, and S; then their derivatives by a.
+    """The mean squared length of the mean P of K draws, and S; then their derivatives by a.
 
-        length = E sum_j P_j^2 / K + (1 - 1/K) sum_j (E P_j)^2
-    By symmetry E P_j = S/q for j in y, and (1 - S)/(T - q) for the others.
+    With Pbar, the mean of P over the encodings,
+        length = (mean of sum_j P_j^2) / K + (1 - 1/K) sum_j Pbar_j^2.
+    By symmetry Pbar_j = S/q for j in y, and (1 - S)/(T - q) for the others.
     """
     single, S, dsingle, dS = moments.mean(axis=1)
     mean = S ** 2 / q + (1 - S) ** 2 / max(T - q, 1)
@@ -126,7 +127,7 @@ def mean_attention(moments, T, q, K):
 def stochastic_slopes(a, alpha, scores, d, q, K=1):
     """L, dL/da, dL/dalpha for stochastic PE, when K draws of E are averaged; keys Z.
 
-    With the length and S of mean_attention, where E is the mean over the scores that are given,
+    With the length and S of mean_attention, as means over the scores that are given,
         L = d/2 (alpha^2 length - 2 alpha/q S + 1/q).
     With the same scores at every step (common random numbers), L is a smooth function of a, alpha.
     """
@@ -140,8 +141,8 @@ def predict_loss(rng, a, alpha, T, d, q, d_e, K=1, precision=0.005):
     """The loss of the weights a W*, alpha V* at any length T, and its standard error.
 
     Draws scores, 200 at a time, until the standard error is at most precision L, or at most 10^-6,
-    but no more than 10^5 draws.  To first order L - E L is the mean over the draws of the part of L
-    that is linear in them, and the deviation of that part gives the error.
+    but no more than 10^5 draws.  To first order L deviates from its mean by a mean over the draws,
+    the part of L that is linear in them.  The deviation of that part gives the error.
     """
     moments, L, error = np.empty((4, 0)), 0, math.inf
     while error > max(precision * L, 1e-6) and moments.shape[1] < 10 ** 5:
@@ -172,7 +173,7 @@ def noise_floor(scores, d, q, K=1):
         length, S, _, _ = mean_attention(attention_moments(grid, scores), T, q, K)
         L = d / 2 * (1 / q - S ** 2 / (q ** 2 * length))
         i = L.argmin()
-        least = float(L[i]), float(grid[i]), float(S[i] / (q * length[i]))
+        least = max(0.0, float(L[i])), float(grid[i]), float(S[i] / (q * length[i]))
         grid = np.geomspace(grid[max(i - 1, 0)], grid[min(i + 1, len(grid) - 1)], 8)
     return least
 
@@ -183,7 +184,7 @@ def noise_floor(scores, d, q, K=1):
 def expectation_share(S, T, q):
     """The share of d/(2q) that remains with Definition 5, K = math.inf, and the best alpha.
 
-    By symmetry E P_j is S/q for j in y, and (1 - S)/(T - q) for the others.  So
+    By symmetry the mean of P_j is S/q for j in y, and (1 - S)/(T - q) for the others.  So
         L = d/2 [ q (alpha S/q - 1/q)^2 + (T - q) (alpha (1 - S)/(T - q))^2 ],
     which is least for alpha = S / (S^2 + q (1 - S)^2/(T - q)).  There
         L = d/(2q) / (1 + (T - q) S^2 / (q (1 - S)^2)).
@@ -194,12 +195,12 @@ def expectation_share(S, T, q):
 
 
 def tied(m, at, up_to, N):
-    """E m/(m + C) for m selected positions with the highest score; 0 where that is not so; exact.
+    """The mean of m/(m + C) for m selected positions with the highest score; else 0; exact.
 
     N unselected positions have, each independently, the score of the m with probability at, and at
-    most that score with probability up_to.  C have the same score.  The mean is 0 if one of the N
-    scores higher.  With m/(m + C) = int_0^1 m x^(m-1) x^C dx,
-        E = int_0^1 m x^(m-1) (up_to - at (1 - x))^N dx.
+    most that score with probability up_to.  C have the same score.  If one of the N scores higher,
+    0 takes the place of m/(m + C).  With m/(m + C) = int_0^1 m x^(m-1) x^C dx,
+        the mean = int_0^1 m x^(m-1) (up_to - at (1 - x))^N dx.
     With the power N + 1 of the bracket as the variable, 20 nodes of Gauss-Legendre quadrature give
     the integral, exactly for m = 1.  Arrays are allowed.
     """
@@ -257,10 +258,11 @@ def birthday_share(T, q, d_e, K):
 def birthday_width(T, q, share, K):
     """The birthday law: the least d_e for birthday_share, interpolated between whole numbers.
 
-    q = 1: C is Poisson with mean l = T 2^(-d_e) for large T, and S = E 1/(1 + C) = (1 - e^(-l))/l.
-        So d_e = log2 T - log2 l.  For 10 % of d/(2q) this is log2 T + .42 with K = 16, and
-        log2 T + 2.2 with one draw.  To name a position takes log2 T bits: attention needs hardly
-        more.
+    Like people who share a birthday, positions with equal encodings share the attention.
+    q = 1: C is Poisson with mean l = T 2^(-d_e) for large T.  S, the mean of 1/(1 + C), is
+        (1 - e^(-l))/l.  So d_e = log2 T - log2 l.  For 10 % of d/(2q) this is log2 T + .42 with
+        K = 16, and log2 T + 2.2 with one draw.  To name a position takes log2 T bits: attention
+        needs hardly more.
     q = 2: given n, C is Poisson with mean T 2^(-n), and n is about d_e/2.  Heuristic: so d_e is
         2 log2 T, and the fluctuations of n, of order sqrt(d_e), add to it.
     Exact for a in its limit; that training comes close to the limit is measured.
