@@ -122,22 +122,23 @@ def width_lower_bound(m, T, d, q):
     Derived as follows.  Let x = vec(X), in R^(T d).  The target is A x, with
     A = (1/q) (1_y^T (x) I_d), where 1_y is the indicator of y and (x) the Kronecker product.
     1. Give the net y for free.  Its first layer takes m linear functions of x, which do not depend
-       on y.  They determine P x, the orthogonal projection of x onto a space of dimension m or
-       less, and nothing else.  Since x is Gaussian, P x and (I - P) x are independent.  So the
-       best output is A P x, and its error is A (I - P) x.  For each y, the mean over x of the
-       squared error is tr(A^T A (I - P)).  So 2 L >= tr(S (I - P)), where S = (M (x) I_d) / q^2 is
-       the mean over y of A^T A, and M that of 1_y 1_y^T.
-    2. tr(S (I - P)) is at least the sum of all but the m largest eigenvalues of S (Ky Fan).  M has
+       on y; what it adds for y is known once y is known.  They determine Q x, the orthogonal
+       projection of x onto a space of dimension m or less, and nothing else.  Since x is Gaussian,
+       Q x and (I - Q) x are independent.  So the best output is A Q x, and its error is
+       A (I - Q) x.  For each y, the mean over x of the squared error is tr(A^T A (I - Q)).  So
+       2 L >= tr(S (I - Q)), where S = (M (x) I_d) / q^2 is the mean over y of A^T A, and M that of
+       1_y 1_y^T.
+    2. tr(S (I - Q)) is at least the sum of all but the m largest eigenvalues of S (Ky Fan).  M has
        q/T on its diagonal and q (q - 1) / (T (T - 1)) elsewhere.  Its eigenvalues are q^2/T, for
        the vector of ones, and q (T - q) / (T (T - 1)), for vectors orthogonal to it.  So S has d
        eigenvalues 1/T, and d (T - 1) eigenvalues (T - q) / (q T (T - 1)), which are not larger.
        The bound is half the sum of those that are left.
-    3. For m >= 1 the bound is sharp, if anything may follow the first layer.  Let the first
-       layer compute the m best numbers, and add to one of them B k, where the integer k encodes y.
-       If that number alone is less than B/2 in absolute value, rounding the sum over B gives k.
-       Then y is known, and A P x can be computed.  The other case has a probability of order
-       e^(-B^2/8), while its error is of order B at most.  So the loss tends to the bound as B
-       grows.
+    3. (Not needed for 4.)  For m >= 1 no larger bound holds, if anything may follow the first
+       layer.  Let the first layer compute the m best numbers, and add to one of them B k, where the
+       integer k encodes y.  If that number alone is less than B/2 in absolute value, rounding the
+       sum over B gives k.  Then y is known, and A Q x can be computed.  The other case has a
+       probability of order e^(-B^2/8), while its error is of order B at most.  So the loss tends to
+       the bound as B grows.
     4. So an error of eps d/(2q) or less needs m >= T d (1 - eps (T - 1) / (T - q)), if that is at
        least d.
     Raises ValueError unless m >= 0, T, d >= 1 and 1 <= q <= T.

@@ -4,7 +4,7 @@ Companion to "Transformers Provably Learn Sparse Token Selection While Fully-Con
 Cannot" (Wang, Wei, Hsu, Lee, ICML 2024).  NumPy only.  `python sts.py` gives a short tour.
 
 The task: given T tokens and a subset y of q positions, return the mean of the q tokens at these
-positions.  Attention by position is learnt, not assumed: all blocks of W and V are trained.
+positions.  Attention by position is learnt, not assumed: no block of W or V is held fixed.
 Throughout this file we have:
 
     n, T, d, q   batch size, sequence length, token dimension, subset size
@@ -23,8 +23,9 @@ Throughout this file we have:
     L            the loss, the mean over the batch of ||f - target||^2 / 2
 
 Vectors of a batch are rows, so a product M v is written v @ M.T.  The first d rows and columns of
-W, and the first d columns of V, belong to tokens; the last d_e belong to encodings.  All sequences
-of a batch share E.  So the array of all z_j, with its n T (d + d_e) numbers, is never built.
+W, and the first d columns of V, belong to tokens; the last d_e belong to encodings.  So W has four
+blocks, such as the token-PE block: rows of tokens, columns of encodings.  All sequences of a batch
+share E.  So the array of all z_j, with its n T (d + d_e) numbers, is never built.
 """
 
 import numpy as np
@@ -34,7 +35,7 @@ def sample_sts(rng, n, T, d, q, dtype=np.float64):
     """Draw n inputs of the task: tokens X (n, T, d) and subsets y (n, q).  Definition 1.
 
     X is i.i.d. N(0, 1).  Each row of y holds q different positions, and all q-subsets of 0..T-1
-    are equally likely.  Only the set matters: the order within a row is not uniform.
+    are equally likely.  The order within a row is not uniform; nothing depends on it.
     `rng` is a numpy.random.Generator; dtype is float32 or float64.
     X is a view of an (n, d, T) array, for speed.
     Raises ValueError unless n, T, d >= 1 and 1 <= q <= T.
@@ -178,7 +179,8 @@ def forward(W, V, X, y, E, attend_to_query=False, query="sum"):
 def backward(cache, df):
     """Gradients dW, dV of a scalar loss L, from r = df = dL/df (n, d) and the cache of forward.
 
-    The cache holds V, z_query, the keys, P and z.  With gbar = sum_j P_j g_j for each sequence,
+    The cache holds V, z_query, the keys (X, E, z_query or None), P and z.
+    With gbar = sum_j P_j g_j for each sequence,
 
         dL/dV = sum over the batch of r z^T
         dL/dW = sum over the batch of sum_j P_j (g_j - gbar) z_j z_query^T,     g_j = r^T V z_j
@@ -195,16 +197,17 @@ def backward(cache, df):
     The first d columns of dL/dW are 0, since z_query starts with d zeros.
 
     Two steps at the board: T = 3, d = 1, q = 1, one-hot encodings, from W = V = 0.
-    Step 1.  Let x = (1, -2, 4) and y = {1}.  All P_j are 1/3, so z = (1, 1/3, 1/3, 1/3), the mean
-        of all z_j.  As f = 0, r is minus the target: r = 2.  So dL/dV = 2 (1, 1/3, 1/3, 1/3), and
-        dL/dW = 0 since V = 0.  Only V moves.  The mean over x and y of dL/dV is -(1/3, 0, 0, 0):
-        on average V moves to (v, 0, 0, 0) with v > 0.
-    Step 2.  There g_j = r v x_j with r = v xbar - x_y, where xbar is the mean of the tokens.  The
-        mean over x of r x_j is v/3 - 1[j in y].  So that of dL/dA_j = (g_j - gbar)/3 is -2v/9 for
-        the selected position, and v/9 for the other two.  The outer product with z_query puts
+    Step 1.  One sequence: let x = (1, 4, -2) and y = {1}.  All P_j are 1/3, so z is the mean of all
+        z_j, (1, 1/3, 1/3, 1/3).  As f = 0, r is minus the target: r = -4.  So
+        dL/dV = -4 (1, 1/3, 1/3, 1/3), and dL/dW = 0 since V = 0.  Only V moves.
+        The mean over x and y of dL/dV is -(1/3, 0, 0, 0).  So on average V moves to (v, 0, 0, 0)
+        with v > 0.
+    Step 2.  At this V, r = v xbar - x_y, where xbar is the mean of the tokens, and g_j = r v x_j.
+        The mean over x of r x_j is v/3 - 1[j in y].  So that of dL/dA_j = (g_j - gbar)/3 is -2v/9
+        for the selected position, and v/9 for the other two.  The outer product with z_query puts
         these numbers into column y of W's encoding block, and the mean over y is
-        dL/dW = -(v/9) (I - 11^T/3).  W moves in the direction I - 11^T/3: the selected logit
-        rises, and the others fall.
+        dL/dW = -(v/9) (I - 11^T/3).  (W's token rows hold products of three x, with mean 0.)
+        W moves in the direction I - 11^T/3: the selected logit rises, and the others fall.
     """
     V, z_query, keys, P, z = cache
     dV = df.T @ z                                               # r z^T

@@ -33,7 +33,7 @@ A run's file is a .npz with the same names.
 import os
 
 for library in "OPENBLAS", "MKL", "OMP":    # before NumPy loads: threads slow small matrices down
-    os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+    os.environ[f"{library}_NUM_THREADS"] = "1"
 
 import argparse
 import ast
@@ -70,8 +70,8 @@ def descend(run, report=lambda run: None):
         L, grads = loss_and_grads(run, X, y, E)
         check(run, t, L)
         for name, grad in grads.items():
-            direction = OPTIMIZERS[c.optimizer](run, name, grad, t + 1)
-            run[name] = run[name] - learning_rate(c, t) * direction
+            step = OPTIMIZERS[c.optimizer](run, name, grad, t + 1)
+            run[name] = run[name] - learning_rate(c, t) * step
         run["loss"][t], run["t"] = L, t + 1
         if t + 1 in run["eval_step"]:
             evaluate(run)
@@ -95,12 +95,12 @@ def learning_rate(c, t):
 
 
 def gd(run, name, grad, t):
-    """The direction of gradient descent."""
+    """What gradient descent subtracts from a weight, over the learning rate."""
     return grad
 
 
 def adam(run, name, grad, t, beta1=0.9, beta2=0.999, eps=1e-8):
-    """The direction of Adam at update t = 1, 2, ... (Kingma and Ba, 2015)."""
+    """What Adam subtracts at update t = 1, 2, ..., over the learning rate (Kingma and Ba, 2015)."""
     m = run[f"m_{name}"] = beta1 * run.get(f"m_{name}", 0) + (1 - beta1) * grad
     v = run[f"v_{name}"] = beta2 * run.get(f"v_{name}", 0) + (1 - beta2) * grad ** 2
     return m / (1 - beta1 ** t) / (np.sqrt(v / (1 - beta2 ** t)) + eps)
@@ -145,7 +145,7 @@ def evaluate(run):
 
 def stream(c, purpose, *part):
     """The random generator for one purpose, or for a part of it, such as step t."""
-    key = (("weights", "encodings", "batches", "tests").index(purpose), *part)
+    key = (("weights", "encodings", "batches", "tests").index(purpose), *part)   # add at the end
     return np.random.Generator(np.random.SFC64(np.random.SeedSequence(c.seed, spawn_key=key)))
 
 
@@ -235,7 +235,7 @@ def loss_and_grads(run, X, y, E):
 
 
 def number(kind, least=None):
-    """A function from a text to a finite int or float above 0, or of at least `least`."""
+    """The argparse type of finite ints or floats above 0, or of at least `least`."""
     def parse(text):
         try:
             value = kind(text)
@@ -266,7 +266,7 @@ def command_line():
             ("T", 200, whole, "sequence length"),
             ("d", 5, whole, "dimension of a token"),
             ("q", 3, whole, "number of selected tokens"),
-            ("quick", False, switch, "a task for a class: " + " ".join(QUICK)),
+            ("quick", False, switch, "a task that trains in seconds: " + " ".join(QUICK)),
         ],
         "model": [
             ("model", "attention", ["attention", "fcn"], "one layer of attention, or a ReLU net"),
@@ -276,7 +276,7 @@ def command_line():
             ("d_e", None, whole, "dimension of an encoding (170, or what one-hot and orthonormal "
              "encodings need for length 2 T)"),
             ("attend_to_query", False, switch, "the full model: z_query is one more key"),
-            ("query", "sum", ["sum", "mean"], "of the selected encodings, in z_query"),
+            ("query", "sum", ["sum", "mean"], "z_query is that of the selected encodings"),
             ("init_std", 0.0, number(float, 0), "standard deviation of W and V at the start"),
             ("hidden", None, whole | {"nargs": "+"},
              "widths of a net's hidden layers (one layer, d + d_e)"),
@@ -317,7 +317,7 @@ def flag(name):
     return "--" + name.replace("_", "-")
 
 
-QUICK = ["--T=50", "--d-e=100", "--steps=2000"]
+QUICK = ["--T=50", "--d-e=100", "--steps=2000", "--evaluations=20"]
 
 
 def settings(parser, flags):
@@ -325,16 +325,19 @@ def settings(parser, flags):
     c = parser.parse_args(QUICK * ("--quick" in flags) + flags)
     least = sts.LAWS[law(c)][1]                 # an encoding of T positions has d_e >= least(T)
     if c.d_e is None:
-        c.d_e = least(2 * c.T) if least(2 * c.T) > 1 else 170
+        c.d_e = least(2 * c.T) if least(2 * c.T) > least(1) else 170
     if c.lr is None:
-        attention = 2.0 if c.quick else 4.0
-        c.lr = 0.01 if c.optimizer == "adam" else 0.02 if c.model == "fcn" else attention
+        c.lr = {"attention": 2.0 if c.quick else 4.0, "fcn": 0.02}[c.model]
+        c.lr = 0.01 if c.optimizer == "adam" else c.lr
     if c.hidden is None:
         c.hidden = [c.d + c.d_e]
     if c.T_test is None:
         c.T_test = sorted({c.T * k // 4 for k in (5, 6, 7, 8) if least(c.T * k // 4) <= c.d_e})
     if c.q_test is None:
         c.q_test = [q for q in (2, 3, 4, 5, 8) if q <= c.T]
+    for T, q in tests(c):
+        if q > T:
+            raise ValueError(f"--q, --q-test: need at most the length, got {q} for length {T}")
     del c.quick
     return c
 

@@ -285,7 +285,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.parse_args()
     with plots.errors_in_one_line(parser):
-        text = table(plots.trained(plots.arms(quick=False)))
+        legend = __doc__.split("\n\n", 2)[2]
+        text = f"{table(plots.trained(plots.arms(quick=False)))}\n{legend}"
         print(text)
         with train.replacing(HERE.parent / "figures" / "claims.txt") as file:
             file.write(text.encode())

@@ -58,7 +58,8 @@ def task(run, states):
     """The task and its solution: a sequence, attention before and after training, the output."""
     c = run["config"]
     X, y, E, colors = example(c)
-    figure = plt.figure(figsize=(14, 8))
+    figure = plt.figure(figsize=(14, 8.6))
+    figure.get_layout_engine().set(h_pad=0.12)
     grid = figure.add_gridspec(3, 2, width_ratios=[2.6, 1])
     tokens = figure.add_subplot(grid[0, 0])
     image = tokens.imshow(X[0].T, cmap="PuOr", vmin=-2.5, vmax=2.5, aspect="auto")
@@ -135,6 +136,7 @@ def movie(run, states):
         figure.suptitle(f"Learning to select tokens: step {t} of {c.steps}")
 
     draw(0)
+    figure.get_layout_engine().set(rect=(0, 0, 1, 0.96))
     figure.draw_without_rendering()
     figure.set_layout_engine("none")        # the first frame's layout is that of all
     frames = [*range(len(states)), *[len(states) - 1] * PAUSE]

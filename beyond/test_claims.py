@@ -161,7 +161,8 @@ def test_no_claim_holds_if_one_of_three_seeds_diverges(runs, monkeypatch, tmp_pa
         claims.main()
         text = (tmp_path / "figures" / "claims.txt").read_text()
         assert text.strip() == capsys.readouterr().out.strip()
-        lines = [line for line in text.splitlines()[1:] if "nets: needed width" not in line]
+        rows = text.split("\n\n")[0].splitlines()[1:]          # without the legend
+        lines = [line for line in rows if "nets: needed width" not in line]
         assert {line.split()[0] for line in lines} == claims.CLAIMS.keys()
         assert {line.split()[-1] for line in lines} == {verdict, "-"}
 

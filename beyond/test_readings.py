@@ -106,10 +106,16 @@ def test_table_and_picture_show_each_cell_and_count_what_holds(found, monkeypatc
             assert line[:2] == [cells[0][0], cells[0][1].claim]
             assert line[-1] == texts[len(cells), i] == count
             for j, (_, row) in enumerate(cells):
-                number = "" if np.isnan(row.worst) else f"{row.worst:.2g}"
+                number = line[2 + j].removesuffix(row.holds).strip()
+                assert number == "" if np.isnan(row.worst) else float(number) == pytest.approx(
+                    row.worst, abs=0.0005 if row.worst < 1 else 0.005 if row.worst < 10 else 0.5)
                 assert line[2 + j] == f"{number} {row.holds}".strip()
                 assert texts[j, i] == f"{number} {readings.MARKS[row.holds]}"
                 assert colors[j, i] == to_rgba(readings.COLORS[row.holds])
+        bold = [tick.label2.get_text() for tick in axis.xaxis.get_major_ticks()
+                if tick.label2.get_fontweight() == "bold"]
+        assert bold == [readings.FIGURES[optimizer].replace(" ", "\n")]
+    assert drawn[0]._supxlabel.get_text().count("\n") <= 1
     assert len(set(readings.MARKS.values())) == len(set(readings.COLORS.values())) == 4
     width, height = drawn[0].get_size_inches()
     box = drawn[0].get_tightbbox()

@@ -123,7 +123,8 @@ def predict_steps(share, T, d, q, lr=1.0, W_norm2=None):
     W_norm2 is T - 1 (one-hot, the default) or d_e (orthonormal).  Let alpha always have its best
     value for a, alpha = p_in / (q p_in^2 + (T - q) p_out^2), and put u = e^(2a).  Then
         L = d/(2q) (T - q) / (q u + T - q),   dL/da = -d (T - q) u / (q u + T - q)^2,
-    and with steps so small that they are a flow, du/dt = -2 u lr/||W*||^2 dL/da.  The integral is
+    where dL/dalpha = 0, so that this is also the slope at a fixed alpha.  With steps so small that
+    they are a flow, du/dt = -2 u lr/||W*||^2 dL/da.  The integral is
         t = ||W*||^2 / (2 lr d (T - q))
             * [ q^2 (u - 1) + 2 q (T - q) ln u + (T - q)^2 (1 - 1/u) ].
     The last term is the plateau, about T^2 / (2 lr d) steps for one-hot PE: attention that is
@@ -162,13 +163,15 @@ def test_loss(a, alpha, T_test, d, q_test):
 
 
 def fixed_test_loss(a, alpha, T, T_test, d, q_test):
-    """The same for fixed PE: one orthonormal E, drawn once for all lengths, or one-hot PE.
+    """The loss of fixed PE at any length and subset size: one orthonormal E for all, or one-hot PE.
 
-    Training at length T is that of one-hot PE, whatever d_e is: the PE-PE block of W is
-    a (sum_{j < T} e_j e_j^T - u u^T/T), where u = sum_{j < T} e_j.  It knows nothing of positions
-    from T on.  If s of the selected positions are below T, the logits are a (1 - s/T) for these s,
-    -a s/T for other positions below T, and 0 from T on, selected or not.  The loss is the mean over
-    s: q_test of T_test positions are drawn, of which min(T, T_test) are below T (hypergeometric).
+    From zero, W moves only in the span of e_0, ..., e_{T-1}, and an orthogonal map takes these to
+    unit vectors.  So training at length T is that of one-hot PE, whatever d_e is: the PE-PE block
+    of W is a (sum_j e_j e_j^T - (1/T) sum_i sum_j e_i e_j^T), with sums over positions below T.  It
+    knows nothing of positions from T on.  If s of the selected positions are below T, the logits
+    are a (1 - s/T) for these s, -a s/T for other positions below T, and 0 from T on, selected or
+    not.  The loss is the mean over s: q_test of T_test positions are drawn, of which min(T, T_test)
+    are below T (hypergeometric).
     """
     old, new, loss = min(T, T_test), max(T_test - T, 0), 0.0
     for s in range(max(q_test - new, 0), min(q_test, old) + 1):
@@ -228,16 +231,22 @@ def noise_delay(lr, T, n):
 
     Leading order: lr T/(2n) well below 1, T well above d.  A batch is large enough if n is well
     above lr T/2, and a learning rate above 2n/T saves few steps.
+
     On the plateau P_j = 1/T, and r is nearly -STS: a vector whose d entries have the variance 1/q.
-    Let B be the token-PE block of W, and b = B U.  Then f = alpha (xbar + b), with xbar the mean of
-    all tokens.  Take an entry of B, for an eigenvector v of the mean of U U^T.  The mean of its
-    gradient is h times the entry, h = alpha^2 mean (v . U)^2: without noise it would stay 0.
-    A sequence adds noise of the variance h/q to the gradient, so a batch h/(qn).  Under
-    x <- x - lr (h x + noise) the variance of x tends to lr/(2h) times that of the noise, for small
-    lr h.  So each entry of B gets the variance lr/(2qn).
+    Let B be the token-PE block of W, and b = B U.  It makes P_j about (1 + x_j . b)/T, and the mean
+    of all x_j x_j^T is nearly I.  So f = alpha (xbar + b), with xbar the mean of all tokens.
+    (Noise in the other blocks does not tilt the attention towards tokens.)
+
+    Take an entry of B, for an eigenvector v of the mean of U U^T.  The mean of its gradient is h
+    times the entry, h = alpha^2 mean (v . U)^2: without noise it would stay 0.  A sequence adds
+    noise of the variance h/q to the gradient, so a batch h/(qn).  Under x <- x - lr (h x + noise)
+    the variance of x tends to lr/(2h) times that of the noise, for small lr h.  It takes some
+    1/(lr h) steps, which are few beside the plateau.  So each entry of B gets the variance
+    lr/(2qn).
+
     As ||U||^2 = q, the mean of ||b||^2 is lr d/(2n).  That of ||xbar||^2 is d/T, and so is that of
     STS . xbar.  So the best alpha is (d/T) / (d/T + lr d/(2n)), that without noise over the factor.
-    The slope of a is dL/da = -d alpha (T - q)/T^2: a takes longer by the factor.
+    Near a = 0, dL/da = -d alpha (T - q)/T^2: a takes longer by the factor.
     """
     return 1 + lr * T / (2 * n)
 
@@ -246,11 +255,13 @@ def noise_excess(lr, d, q, n):
     """The late loss under training on n fresh sequences a step, over the exact one's.
 
     1 + lr (d + q)/(2n), to leading order: late, and lr (d + q)/n well below 1.
-    Late in training r is the leak, p_out times the sum of the unselected x_j.  Its entries have the
-    variance 2L/d, and it does not depend on what multiplies the weights, the selected tokens and
-    encodings.  So with the Hessian H of L over all entries, the noise of a step has the covariance
-    2L/(nd) H.  As in noise_delay, each entry then gets the variance lr L/(nd), and L the excess
-    tr(H)/2 times that.  tr(H) is the mean of the squared derivatives of f by all entries:
+
+    Late in training r is p_out times the sum of the unselected x_j.  Its entries have the variance
+    2L/d, and it is independent of the factors that multiply the weights in f: these are the
+    selected tokens and their encodings.  So with the Hessian H of L over all entries, the noise of
+    a step has the covariance 2L/(nd) H.  As in noise_delay, each entry then gets the variance
+    lr L/(nd), and L the excess tr(H)/2 times that.  tr(H) is the mean of the squared derivatives of
+    f by all entries:
         V_x           d ||mean of selected tokens||^2               d^2/q
         V_e           d ||mean of selected PE||^2                   d/q
         W, token-PE   q ||X^T M X||^2                               d (q - 1)(q + d)/q
@@ -363,9 +374,9 @@ def demo():
 
     lr, n = 4.0, 256
     delay, excess = noise_delay(lr, T, n), noise_excess(lr, d, q, n)
-    print(f"\nThe same with lr {lr:g}; then times {delay:.2f}, for fresh batches of {n}.  (Late in "
-          f"training these\nraise L by {excess - 1:.1%}.  One full batch has a plateau with cos V ="
-          f" {plateau_cosine(T, d, q, n):.2f}.)\n")
+    print(f"\nWith lr {lr:g}: steps without noise, and predicted steps with fresh batches of {n}, "
+          f"{delay:.2f} times\nas many.  (Late in training these raise L by {excess - 1:.1%}.  One "
+          f"full batch has a plateau with cos V\n= {plateau_cosine(T, d, q, n):.2f}.)\n")
     for name, norm2 in ("one-hot", T - 1), ("d_e = 170, overlaps of PE left out", 170):
         steps = count_steps(0.5, T, d, q, lr, norm2)
         print(f"  {name:34}  {steps}   {steps * delay:.0f}")
@@ -400,8 +411,8 @@ def demo():
               f"{fixed_test_loss(*fixed_4, T, length, 4, q).min():.3f}")
 
     T, lr = 50, 3.0
-    print(f"\nThe full model, keys [Z, z_query], T = {T}, lr {lr:g}: L over what it tends to.  That"
-          "\nfalls like t^(-1/q) with orthonormal PE (d_e = 100) and the sum, else like 1/t.\n"
+    print(f"\nThe full model, keys [Z, z_query], T = {T}, lr {lr:g}: L over its law for large t."
+          "\nThe law is t^(-1/q) for orthonormal PE (d_e = 100) and the sum, else 1/t.\n"
           "\n                 orthonormal            one-hot"
           "\n     step       sum     mean       sum     mean")
     losses = [descend(slopes, lr, 50_000, norms2, T, d, q, query)[0]

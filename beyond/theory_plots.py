@@ -157,8 +157,8 @@ def dynamics(runs):
     axes["a"].set(title="a, with W near a W*", xticklabels=[])
     axes["alpha"].set(title="$\\alpha$, with V near $\\alpha$ V*", xlabel="step t")
     plots.caption(figure, "Grey: exact, without noise. On the plateau noise divides $\\alpha$ by "
-                  f"1 + lr T/(2n) = {theory.noise_delay(c.lr, c.T, c.batch):.2f}. $d_e$ = 50, 100, "
-                  "64. 3 seeds.", *shown)
+                  f"1 + lr T/(2n) = {theory.noise_delay(c.lr, c.T, c.batch):.2f}. $d_e$ = 50, 100 "
+                  "and 64 (random signs have a floor, and no 1/L).", *shown)
     return figure
 
 
@@ -259,9 +259,9 @@ def noise(runs):
     axes[1].set_xticks([0.01, 0.02, 0.05, 0.1], ["1%", "2%", "5%", "10%"])
     axes[1].set_yticks([0.01, 0.02, 0.05, 0.1, 0.5], ["1%", "2%", "5%", "10%", "50%"])
     axes[1].minorticks_off()
-    plots.caption(figure, "Points: gradient descent on n fresh sequences a step, a point for each "
-                  "of 3 seeds. d = 5, 8, 10; q = 2, 3; lr 0.25 to 4. Dashed: the laws, to leading "
-                  "order.")
+    plots.caption(figure, "Points: each of 3 seeds, fresh batches of n (crosses: one full batch). "
+                  "Left, at 0.62: n = 8. d = 5, 8, 10; q = 2, 3; lr 0.25 to 4. Dashed: the laws, "
+                  "to leading order.")
     return figure
 
 
@@ -709,18 +709,17 @@ PARTS = {       # name: the drawing, the claims, the headline
                  "Training on samples follows two numbers: W = a W* and V = $\\alpha$ V*"),
     "noise": (noise, claims_noise,
               "Gradient noise makes the plateau longer, and the late loss higher"),
-    "length": (length, claims_length, "The error at longer lengths follows from the training"),
+    "length": (length, claims_length, "Floors of the loss, and errors at longer lengths, follow from theory"),
     "tests": (tests, claims_tests,
-              "Orthonormal encodings: at longer lengths fixed ones have a least error"),
+              "On longer sequences the error of fixed encodings has a least value, as theory says"),
     "full_model": (full_model, claims_full_model,
-                   "The full model: sum or mean decides the rate, unless encodings are one-hot"),
+                   "The full model: with orthonormal encodings, sum or mean decides the rate"),
     "data": (data, claims_data,
-             "Stochastic encodings learn from few sequences, which the others memorize"),
+             "Stochastic encodings learn from 16 sequences, which the others memorize"),
     "width": (needed_d_e, claims_width,
               "The $d_e$ that attention needs grows like ln T or $(\\ln T)^2$"),
 }
-FIGURES = {name: (draw, headline, lambda key, name=name: key[0] == name)
-           for name, (draw, _, headline) in PARTS.items()}
+FIGURES = {name: (draw, headline, {name}) for name, (draw, _, headline) in PARTS.items()}
 
 
 def table(names, runs):
