@@ -4,9 +4,9 @@
     python plots.py 2 4 --format pdf     two of them, for slides
     python plots.py --quick              all of them on small tasks, into runs/quick/
 
-Every curve has seeds 0, 1 and 2.  Runs with one seed see the same sequences.  A trained run is kept
-in runs/figures/.  It is trained again if its settings have changed, or code in sts.py, fcn.py or
-train.py.
+Every curve has seeds 0, 1 and 2.  Runs with the same seed and task see the same sequences.  A
+trained run is kept in runs/figures/.  It is trained again if its settings have changed, or code in
+sts.py, fcn.py or train.py.
 """
 
 import train        # first, since it sets the number of threads before NumPy loads
@@ -310,8 +310,9 @@ def error_curves(stochastic, fixed, rows, scale):
             axis.yaxis.set_minor_formatter(NullFormatter())
             axis.tick_params(labelleft=axis is used[0])
         used[0].set_ylabel("error")
-    for axis in axes[-1]:
+    for axis in (axes[0, 0], *axes[-1]):
         axis.set(xlabel="step t", xticks=np.linspace(0, c.steps, 3))
+        axis.tick_params(labelbottom=True)
     return figure
 
 
@@ -426,19 +427,19 @@ def widths(runs):
     return figure
 
 
-FIGURES = {     # name: the drawing, its headline, and the first words of the arms that it needs
+FIGURES = {     # name: the drawing, its headline, and the arms that it needs, by key[0]
     "1": (figure_1, "With the mean query the full model converges to loss 0, and 1/L grows in a "
           "line", {"full model"}),
     "2": (figure_2, "On longer sequences redrawn encodings go on improving, and fixed ones level "
           "off", {"gd"}),
-    "3": (figure_3, "Training adds a multiple of the identity to W on encodings, and to V on "
-          "tokens", {"full model"}),
+    "3": (figure_3, "A multiple of the identity grows in W on encodings, and in V on tokens",
+          {"full model"}),
     "4": (figure_4, "Redrawn encodings end far lower on all tests but $q_{test}$ = 2, where both "
           "end alike", {"gd"}),
     "5": (figure_5, "With Adam, too, redrawn encodings end far lower on all tests but $q_{test}$ "
           "= 2", {"adam"}),
-    "widths": (widths, "A net's width must double with the length; attention needs a few "
-               "dimensions more", {"attention", "net", "width"}),
+    "widths": (widths, "When T doubles, a net's width must double; attention adds 7 to 14 "
+               "dimensions", {"attention", "net", "width"}),
 }
 
 

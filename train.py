@@ -106,13 +106,14 @@ def adam(run, name, grad, t, beta1=0.9, beta2=0.999, eps=1e-8):
     return m / (1 - beta1 ** t) / (np.sqrt(v / (1 - beta2 ** t)) + eps)
 
 
-OPTIMIZERS = {"gd": gd, "adam": adam}
+OPTIMIZERS = {"gd": gd, "adam": adam}       # their state is in arrays of the run, named as m_W is
 
 
 def check(run, t, L):
     """Raise FloatingPointError if a loss L after t updates is far above the first, or is nan."""
     c = run["config"]
-    if not L < (100 * max(c.d / (2 * c.q), run["loss"][0]) if t else math.inf):
+    limit = 100 * max(c.d / (2 * c.q), run["loss"][0]) if t else math.inf
+    if not L < limit:
         raise FloatingPointError(f"the run diverges, with a loss of {L:.2g} at step {t}: try a "
                                  f"lower lr than {c.lr:g}")
 
@@ -272,7 +273,8 @@ def command_line():
             ("model", "attention", ["attention", "fcn"], "one layer of attention, or a ReLU net"),
             ("pe", "stochastic", ["stochastic", "fixed", "onehot"],
              "positional encodings: redrawn at every step, drawn once, or one-hot"),
-            ("law", "rademacher", laws, "distribution of stochastic and fixed encodings"),
+            ("law", "rademacher", laws,
+             "distribution of stochastic and fixed encodings; rademacher: random signs"),
             ("d_e", None, whole, "dimension of an encoding (170, or what one-hot and orthonormal "
              "encodings need for length 2 T)"),
             ("attend_to_query", False, switch, "the full model: z_query is one more key"),

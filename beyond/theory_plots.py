@@ -259,7 +259,7 @@ def noise(runs):
     axes[1].set_xticks([0.01, 0.02, 0.05, 0.1], ["1%", "2%", "5%", "10%"])
     axes[1].set_yticks([0.01, 0.02, 0.05, 0.1, 0.5], ["1%", "2%", "5%", "10%", "50%"])
     axes[1].minorticks_off()
-    plots.caption(figure, "Points: each of 3 seeds, fresh batches of n (crosses: one full batch). "
+    plots.caption(figure, "Points: each of 3 seeds, fresh batches of n (filled: one full batch). "
                   "Left, at 0.62: n = 8. d = 5, 8, 10; q = 2, 3; lr 0.25 to 4. Dashed: the laws, "
                   "to leading order.")
     return figure
@@ -432,7 +432,7 @@ def tests(runs):
             for task, dash in (small, "-"), (LARGE, ":"):
                 path = test_path(pe, int(factor * task["T"]), test[1], **task)
                 t = np.arange(len(path)) * task["lr"] / task["T"] ** 2
-                axis.plot(t, path, dash, color=THEORY,
+                axis.plot(t, path, dash, color=color,
                           label=f"exact, T = {task['T']}" if pe == "fixed" else None)
             if pe == "fixed" and factor > 1:
                 axis.plot(t[path.argmin()], path.min(), "v", color=THEORY, markersize=9)
@@ -445,9 +445,9 @@ def tests(runs):
     axes[1, 0].set(yscale="log", ylabel="error")
     for axis in axes[1]:
         axis.set(xlabel="lr t/T²", xlim=(-0.03, 1.65), xticks=[0, 0.5, 1, 1.5])
-    plots.caption(figure, f"Points: trained, T = {c.T}, lr {c.lr:g}, 3 seeds; noise makes them "
-                  f"late. Dotted: T = {LARGE['T']}, lr {LARGE['lr']:g}, with the least errors of "
-                  "fixed encodings. $d_e$ = 2 T, q = 3, d = 5.")
+    plots.caption(figure, f"Orthonormal encodings. Points: trained, T = {c.T}, lr {c.lr:g}; noise "
+                  f"makes them late. Dotted: exact, T = {LARGE['T']}, lr {LARGE['lr']:g}, and the "
+                  "least errors. $d_e$ = 2 T, q = 3, d = 5.")
     return figure
 
 
@@ -601,9 +601,9 @@ def data(runs):
     axes[0].set(title="test error over d/(2q)", ylim=(1e-3, 9))
     axes[1].set(title="training loss over d/(2q)", ylim=(5e-5, 4))
     axes[0].legend(loc="lower right")
-    plots.caption(figure, "One full batch of N sequences, T = 20, d = 3, q = 2. Attention by "
-                  "gradient descent, nets by Adam. 3 seeds: mean and range. Losses below $10^{-4}$ "
-                  "are drawn there.")
+    plots.caption(figure, "One full batch of N sequences, T = 20, d = 3, q = 2. Stochastic: "
+                  "orthonormal; fixed: random signs; nets by Adam. 3 seeds: mean and range. Losses "
+                  "below $10^{-4}$ are drawn there.")
     return figure
 
 
@@ -709,9 +709,10 @@ PARTS = {       # name: the drawing, the claims, the headline
                  "Training on samples follows two numbers: W = a W* and V = $\\alpha$ V*"),
     "noise": (noise, claims_noise,
               "Gradient noise makes the plateau longer, and the late loss higher"),
-    "length": (length, claims_length, "Floors of the loss, and errors at longer lengths, follow from theory"),
+    "length": (length, claims_length,
+               "Floors of the loss, and errors at longer lengths, follow from theory"),
     "tests": (tests, claims_tests,
-              "On longer sequences the error of fixed encodings has a least value, as theory says"),
+              "Orthonormal encodings: fixed ones fail on longer sequences, not on subset sizes"),
     "full_model": (full_model, claims_full_model,
                    "The full model: with orthonormal encodings, sum or mean decides the rate"),
     "data": (data, claims_data,
