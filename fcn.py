@@ -120,13 +120,13 @@ def width_lower_bound(m, T, d, q):
     any nonlinearity.  It falls in m from d/(2q) at m = 0 to 0 at m = T d.
 
     Derived as follows.  Let x = vec(X), in R^(T d).  The target is A x, with
-    A = (1/q) (1_y^T (x) I_d), where 1_y is the indicator of y and (x) the Kronecker product.
+    A = (1/q) kron(1_y^T, I_d), where 1_y is the indicator of y and kron the Kronecker product.
     1. Give the net y for free.  Its first layer takes m linear functions of x, which do not depend
        on y; what it adds for y is known once y is known.  They determine Q x, the orthogonal
        projection of x onto a space of dimension m or less, and nothing else.  Since x is Gaussian,
        Q x and (I - Q) x are independent.  So the best output is A Q x, and its error is
        A (I - Q) x.  For each y, the mean over x of the squared error is tr(A^T A (I - Q)).  So
-       2 L >= tr(S (I - Q)), where S = (M (x) I_d) / q^2 is the mean over y of A^T A, and M that of
+       2 L >= tr(S (I - Q)), where S = kron(M, I_d) / q^2 is the mean over y of A^T A, and M that of
        1_y 1_y^T.
     2. tr(S (I - Q)) is at least the sum of all but the m largest eigenvalues of S (Ky Fan).  M has
        q/T on its diagonal and q (q - 1) / (T (T - 1)) elsewhere.  Its eigenvalues are q^2/T, for

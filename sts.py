@@ -200,11 +200,12 @@ def backward(cache, df):
     Step 1.  One sequence: let x = (1, 4, -2) and y = {1}.  All P_j are 1/3, so z is the mean of all
         z_j, (1, 1/3, 1/3, 1/3).  As f = 0, r is minus the target: r = -4.  So
         dL/dV = -4 (1, 1/3, 1/3, 1/3), and dL/dW = 0 since V = 0.  Only V moves.
-        The mean over x and y of dL/dV is -(1/3, 0, 0, 0).  So on average V moves to (v, 0, 0, 0)
-        with v > 0.
+        From here on, means over all x and y: that of dL/dV is -(1/3, 0, 0, 0).  So V moves to
+        (v, 0, 0, 0) with v > 0.
     Step 2.  At this V, r = v xbar - x_y, where xbar is the mean of the tokens, and g_j = r v x_j.
-        The mean over x of r x_j is v/3 - 1[j in y].  So that of dL/dA_j = (g_j - gbar)/3 is -2v/9
-        for the selected position, and v/9 for the other two.  The outer product with z_query puts
+        The mean over x of r x_j is v/3 - 1[j in y].  So that of g_j is v (v/3 - 1[j in y]), that of
+        gbar is v (v/3 - 1/3), and that of dL/dA_j = (g_j - gbar)/3 is -2v/9 for the selected
+        position, and v/9 for the other two.  The outer product with z_query puts
         these numbers into column y of W's encoding block, and the mean over y is
         dL/dW = -(v/9) (I - 11^T/3).  (W's token rows hold products of three x, with mean 0.)
         W moves in the direction I - 11^T/3: the selected logit rises, and the others fall.

@@ -89,9 +89,9 @@ def task(run, states):
             axis.text(0.04 * limit, (c.d - 1) / 2, "nearly 0", color=color, va="center")
     axis.set_xlabel("value")
     figure.suptitle("Sparse token selection: output the mean of the selected tokens")
-    plots.caption(figure, "W and V start as small random numbers. After training V is about "
-                  f"$\\alpha$ V*, $\\alpha$ = {np.trace(V[:, :c.d]) / c.d:.2f}, which makes up for "
-                  "attention on other tokens.", run)
+    plots.caption(figure, "W and V start as small random numbers. The trained V copies tokens, "
+                  f"{np.trace(V[:, :c.d]) / c.d:.2f} times as large, which makes up for attention on "
+                  "others.")
     return figure
 
 

@@ -171,9 +171,9 @@ def picture(found):
         axis.grid(False)
         axis.set_title("gradient descent" if optimizer == "gd" else "Adam", fontweight="bold",
                        loc="left")
-    plots.caption(figure, "Encodings and $d_e$, or what is changed (bold: plots.py); in brackets: "
-                  "the figure. Numbers: worst test, seed 0. \"Converges\" shows the share of the "
-                  "start that is left: below 0.25 it fails if it no longer falls.")
+    plots.caption(figure, "Bold: plots.py; in brackets: the figure. Numbers: worst test, seed 0 "
+                  "(converges: the share that is left; it must still fall). \N{CHECK MARK} holds, "
+                  "\N{BALLOT X} does not, ? undecided, \N{EN DASH} not measured.")
     return figure
 
 

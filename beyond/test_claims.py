@@ -274,7 +274,7 @@ def test_the_picture_shows_the_target_and_attention_before_and_after(small):
     for title, vector in lengths.items():
         np.testing.assert_allclose([bar.get_width() for bar in axes[title].patches], vector)
     assert [text.get_text() for text in axes["output before training"].texts] == ["nearly 0"]
-    assert f"= {np.trace(run['V'][:, :3]) / 3:.2f}," in figure._supxlabel.get_text()
+    assert f"{np.trace(run['V'][:, :3]) / 3:.2f} times" in figure._supxlabel.get_text()
 
 
 def test_the_movie_shows_each_step_and_ends_with_a_pause(small, monkeypatch):

@@ -40,7 +40,7 @@ gradient at the image of this point.  Block by block:
     one-hot PE           a I + w 11^T.  With keys Z, softmax ignores what 11^T adds to all logits,
                          so the gradient is orthogonal to 11^T: a multiple of I - 11^T/T.
 
-(A gradient of 0 is no minimum.  At T = 6, d = 2, q = 3 with one-hot PE, rounding errors in the
+(This is exact arithmetic.  At T = 6, d = 2, q = 3 with one-hot PE, rounding errors in the
 blocks that start at 0 grow with lr 1, but not with lr 1/2.)  A step of gradient descent is then
 
     a     <- a     - lr / ||W*||^2 dL/da         ||W*||^2 = T - 1 (one-hot), d_e (stochastic)
@@ -237,10 +237,10 @@ def noise_delay(lr, T, n):
     of all x_j x_j^T is nearly I.  So f = alpha (xbar + b), with xbar the mean of all tokens.
     (Noise in the other blocks does not tilt the attention towards tokens.)
 
-    Take an entry of B, for an eigenvector v of the mean of U U^T.  The mean of its gradient is h
-    times the entry, h = alpha^2 mean (v . U)^2: without noise it would stay 0.  A sequence adds
-    noise of the variance h/q to the gradient, so a batch h/(qn).  Under x <- x - lr (h x + noise)
-    the variance of x tends to lr/(2h) times that of the noise, for small lr h.  It takes some
+    Take a coordinate w of B v, for a unit eigenvector v of the mean of U U^T.  The mean of its
+    gradient is h w, h = alpha^2 mean (v . U)^2: without noise it would stay 0.  A sequence adds
+    noise of the variance h/q to the gradient, so a batch h/(qn).  Under w <- w - lr (h w + noise)
+    the variance of w tends to lr/(2h) times that of the noise, for small lr h.  It takes some
     1/(lr h) steps, which are few beside the plateau.  So each entry of B gets the variance
     lr/(2qn).
 
@@ -252,7 +252,7 @@ def noise_delay(lr, T, n):
 
 
 def noise_excess(lr, d, q, n):
-    """The late loss under training on n fresh sequences a step, over the exact one's.
+    """The ratio of two late losses: training on n fresh sequences a step, and the exact recursion.
 
     1 + lr (d + q)/(2n), to leading order: late, and lr (d + q)/n well below 1.
 

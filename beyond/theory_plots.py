@@ -351,7 +351,7 @@ def length(runs):
                                     for run in runs["length", "floor", d_e, K]]), marker, color,
                label=f"K = {K}")
     left.set(title="random signs: loss at the end", xscale="log", yscale="log",
-             xlabel="dimension $d_e$", ylim=(1e-3, None))
+             xlabel="dimension $d_e$", ylim=(3e-3, None))
     left.set_xticks(FLOOR_D_E, FLOOR_D_E)
     left.minorticks_off()
     left.legend(title="K draws in a step", loc="lower left")
@@ -674,7 +674,7 @@ def needed_d_e(runs):
         right.annotate(("ln T", "$(\\ln T)^2$")[power - 1], (LONG_T[-1], values[-1]), (0, 9),
                        textcoords="offset points", color=THEORY, ha="right")
     right.set(title="q = 3, predicted: averaging decides", xscale="log", yscale="log",
-              xlabel="length T", ylabel="$d_e$", ylim=(2, 2e5))
+              xlabel="length T", ylabel="$d_e$", ylim=(2, 5e4))
     for axis in left, right:
         axis.legend(loc="upper left")
     plots.caption(figure, f"$d_e$ of random signs for an error of {plots.SHARE:.0%} of d/(2q), d = "
