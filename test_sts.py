@@ -602,6 +602,17 @@ def test_figures_2_4_and_5(name, how, subsets):
         assert named == (title in ("the trained task", "$q_{test}$ = 2"))
 
 
+@pytest.mark.parametrize("name", plots.FIGURES)
+def test_no_text_leaves_a_picture(name):
+    with plt.rc_context(plots.STYLE):
+        figure, _ = draw(name)
+        figure.suptitle(plots.FIGURES[name][1])
+        figure.draw_without_rendering()
+        box, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
+    assert -0.02 < box.x0 and box.x1 < width + 0.02 and -0.02 < box.y0 and box.y1 < height + 0.02
+    assert figure.get_supxlabel().count("\n") <= 1            # a caption has two lines
+
+
 def test_a_caption_names_what_all_runs_share(monkeypatch):
     monkeypatch.setitem(train.OPTIMIZERS, "other", train.gd)
     adam = [{"optimizer": "adam", "fresh": True, "batch": 7, "q": q, "d_e": 9 * q} for q in (2, 4)]

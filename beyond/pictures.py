@@ -90,8 +90,8 @@ def task(run, states):
     axis.set_xlabel("value")
     figure.suptitle("Sparse token selection: output the mean of the selected tokens")
     plots.caption(figure, "W and V start as small random numbers. The trained V copies tokens, "
-                  f"{np.trace(V[:, :c.d]) / c.d:.2f} times as large, which makes up for attention on "
-                  "others.")
+                  f"{np.trace(V[:, :c.d]) / c.d:.2f} times as large, which makes up for attention "
+                  "on others.")
     return figure
 
 
