@@ -430,14 +430,14 @@ def widths(runs):
 FIGURES = {     # name: the drawing, its headline, and the arms that it needs, by key[0]
     "1": (figure_1, "With the mean query the full model converges to loss 0, and 1/L grows in a "
           "line", {"full model"}),
-    "2": (figure_2, "On longer sequences redrawn encodings go on improving, and fixed ones level "
-          "off", {"gd"}),
+    "2": (figure_2, "On longer sequences stochastic encodings go on improving, and fixed ones "
+          "level off", {"gd"}),
     "3": (figure_3, "A multiple of the identity grows in W on encodings, and in V on tokens",
           {"full model"}),
-    "4": (figure_4, "Redrawn encodings end far lower on all tests but $q_{test}$ = 2, where both "
-          "end alike", {"gd"}),
-    "5": (figure_5, "With Adam, too, redrawn encodings end far lower on all tests but $q_{test}$ "
-          "= 2", {"adam"}),
+    "4": (figure_4, "Stochastic encodings end far lower on all tests but $q_{test}$ = 2, where "
+          "both end alike", {"gd"}),
+    "5": (figure_5, "With Adam, too, stochastic encodings end far lower on all tests but "
+          "$q_{test}$ = 2", {"adam"}),
     "widths": (widths, "When T doubles, a net's width must double; attention adds 7 to 14 "
                "dimensions", {"attention", "net", "width"}),
 }
