@@ -462,7 +462,7 @@ def test_a_stopped_run_resumes_in_its_file(command, monkeypatch):
     assert status == 1 and "--resume continues it" in err
     assert (stopped["t"], stopped["config"].lr) == (6, 0.5)
     _, out, _ = command("--out run.npz --resume", settings=SMALL)
-    assert numbers(r"\n #(?= +\d)", out)[:, 0].tolist() == [6, 9, 12]   # the steps in the table
+    assert numbers(r"\n #(?=\s+\d)", out)[:, 0].tolist() == [6, 9, 12]   # the steps in the table
     assert_same(train.load("run.npz"), train.train(**SMALL))
 
 

@@ -517,7 +517,7 @@ def full_model(runs):
     t = np.unique(np.geomspace(10, 100_000, 200).astype(int))
     for axis, arms in (axes[0], FULL[:3]), (axes[1], FULL[3:]):
         for arm, color, marker in zip(arms, (*SHADES[:3], ONEHOT), MARKERS):
-            found, (query, law, q) = runs["full_model", *arm], arm
+            found, (query, law, q) = runs[("full_model", *arm)], arm
             axis.plot(t, full_descent(*arm)[0, t], color=THEORY, linewidth=1.5)
             axis.plot(t[t >= 1000], full_model_law(t[t >= 1000], *arm), ":", color=THEORY)
             edges = np.unique(np.geomspace(10, found[0]["config"].steps, 13).astype(int))
@@ -538,7 +538,7 @@ def full_model(runs):
                 xlim=(10, None), ylim=(0, 1.05))
     plots.caption(figure, "Keys [Z, $z_{query}$]. Solid: exact. Dotted: what it tends to. Points: "
                   "training, 3 seeds. Right: q = 3, orthonormal.",
-                  *(runs["full_model", *arm][0] for arm in FULL))
+                  *(runs[("full_model", *arm)][0] for arm in FULL))
     return figure
 
 
@@ -555,7 +555,7 @@ def claims_full_model(runs):
                         [L[arm][-1] / full_model_law(100_000, *arm) for arm in arms], 0.85, 1.1),
                  seeds_row(f"{text}, all q: sampled loss / recursion, at the end", [
                      [last_loss(run) / last_loss({"loss": L[arm][:len(run["loss"])]})
-                      for run in runs["full_model", *arm]] for arm in arms], 0.9, most)]
+                      for run in runs[("full_model", *arm)]] for arm in arms], 0.9, most)]
     return rows
 
 
