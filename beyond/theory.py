@@ -254,7 +254,7 @@ def noise_delay(lr, T, n):
 def noise_excess(lr, d, q, n):
     """The ratio of two late losses: training on n fresh sequences a step, and the exact recursion.
 
-    1 + lr (d + q)/(2n), to leading order: late, and lr (d + q)/n well below 1.
+    1 + lr (d + q)/(2n), to leading order: late, lr (d + q)/n well below 1, and small lr.
 
     Late in training r is p_out times the sum of the unselected x_j.  Its entries have the variance
     2L/d, and it is independent of the factors that multiply the weights in f: these are the

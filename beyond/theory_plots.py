@@ -195,8 +195,10 @@ DELAYS = [  # law, T, d, q, lr, n
     *[("orthonormal", 50, 5, 3, 1.0, n) for n in (128, 32, 16)],
     *[("orthonormal", 20, 5, 3, 0.5, n) for n in (64, 16, 8)]]
 EXCESSES = [
-    *[("orthonormal", 20, 5, 3, lr, n) for lr, n in ((0.25, 64), (0.5, 64), (0.5, 32), (1.0, 32))],
-    ("orthonormal", 20, 8, 2, 0.5, 256), ("onehot", 50, 5, 3, 1.0, 256)]
+    *[("orthonormal", 20, 5, 3, lr, n) for lr, n in (
+        (0.25, 64), (0.5, 128), (1.0, 256), (0.5, 64), (0.5, 32), (1.0, 64), (1.0, 32))],
+    ("orthonormal", 20, 8, 2, 0.5, 256),
+    ("onehot", 20, 5, 3, 0.5, 128), ("onehot", 50, 5, 3, 1.0, 256)]
 DEFAULT = {(4.0, True): 4000, (4.0, False): 4000, (2.0, True): 4500}    # (lr, fresh): steps
 HOW = {True: "fresh", False: "one full batch"}
 
@@ -235,6 +237,7 @@ def noise(runs):
     """The delay of the plateau, and the excess of the late loss, measured and by their laws."""
     figure, axes = plt.subplots(1, 2, figsize=(14, 6.4))
     groups = [("onehot", 50, ONEHOT, "o", "one-hot, T = 50"),
+              ("onehot", 20, ONEHOT, "v", "one-hot, T = 20"),
               ("orthonormal", 50, STOCHASTIC, "s", "orthonormal, T = 50"),
               ("orthonormal", 20, STOCHASTIC, "D", "orthonormal, T = 20")]
     for axis, kind, measure in (axes[0], "delay", delay), (axes[1], "excess", excess):
