@@ -13,7 +13,8 @@ positions are in y.  Throughout this file we have:
     inputs       vec(X) = x_0, ..., x_{T-1} one after another, then the indicator of y,
                  which is 1 at selected positions and 0 elsewhere       (n, T d + T)
     h_l          hidden layer l, where h_0 is the inputs                (n, width of layer l)
-    params       (weight, bias) of each layer                   [((inputs, outputs), (outputs,))]
+    params       a list with (weight, bias) of each layer; their shapes are (inputs, outputs) and
+                 (outputs,), where the outputs of a layer are the inputs of the next
     a_l          h_{l-1} weight_l + bias_l, and h_l = relu(a_l)         (n, width of layer l)
     f            the output, a_l of the last layer                      (n, d)
 
@@ -38,8 +39,8 @@ def init_fcn(rng, sizes, dtype=np.float64):
     if len(sizes) < 2 or min(sizes) < 1:
         raise ValueError(f"need sizes [inputs, ..., outputs], each at least 1, got {sizes}")
     gains = [2.0] * (len(sizes) - 2) + [1.0]
-    return [(rng.standard_normal((a, b), dtype=dtype) * np.asarray(math.sqrt(gain / a), dtype),
-             np.zeros(b, dtype)) for a, b, gain in zip(sizes, sizes[1:], gains)]
+    return [(rng.standard_normal((a, b), dtype) * math.sqrt(gain / a), np.zeros(b, dtype))
+            for a, b, gain in zip(sizes, sizes[1:], gains)]
 
 
 def encode(X, y):
@@ -58,13 +59,13 @@ def encode(X, y):
     return inputs
 
 
-def forward(params, inputs):
-    """The output f (n, d) for inputs (n, T d + T), and a cache for backward.
+def target(X, y):
+    """STS_q(X, y) = (1/q) sum_{i in y} x_i, the mean of the selected tokens (n, d).  Def. 1."""
+    return X[np.arange(len(X))[:, None], y].mean(axis=1)
 
-    Raises ValueError if the inputs do not fit the first weight.
-    """
-    if inputs.shape[-1] != len(params[0][0]):
-        raise ValueError(f"need inputs (n, {len(params[0][0])}), got {inputs.shape}")
+
+def forward(params, inputs):
+    """The output f (n, d) for inputs (n, T d + T), and a cache for backward."""
     hidden = [inputs]                                       # h_0
     for weight, bias in params[:-1]:
         a = hidden[-1] @ weight + bias                      # a_l       (n, width of layer l)
@@ -97,18 +98,17 @@ def backward(cache, df):
 def loss(params, X, y):
     """The loss L = 1/(2n) sum ||f - STS_q(X, y)||^2 over the batch, X (n, T, d) and y (n, q).
 
-    Errors as in encode and forward.  The zero predictor, f = 0, has expected loss d / (2q).
+    The zero predictor, f = 0, has the expected loss d / (2q).
     """
     f, _ = forward(params, encode(X, y))
-    error = f - X[np.arange(len(X))[:, None], y].mean(axis=1)       # f - STS_q(X, y)   (n, d)
-    return 0.5 * (error * error).sum() / len(X)
+    return 0.5 * ((f - target(X, y)) ** 2).sum() / len(X)
 
 
 def loss_and_grads(params, X, y):
     """The loss L, and its gradients [(dL/dweight, dL/dbias), ...].  Arguments as in loss."""
     f, cache = forward(params, encode(X, y))
-    error = f - X[np.arange(len(X))[:, None], y].mean(axis=1)
-    return 0.5 * (error * error).sum() / len(X), backward(cache, error / len(X))
+    error = f - target(X, y)
+    return 0.5 * (error ** 2).sum() / len(X), backward(cache, error / len(X))
 
 
 def width_lower_bound(m, T, d, q):
@@ -116,31 +116,25 @@ def width_lower_bound(m, T, d, q):
 
         L >= 1/2 [ max(d - m, 0) / T + max(T d - max(m, d), 0) (T - q) / (q T (T - 1)) ]
 
-    It holds for X i.i.d. N(0, 1), y uniform, and whatever follows the first linear map: any depth,
-    any nonlinearity.  It falls in m from d/(2q) at m = 0 to 0 at m = T d.
+    It holds for X i.i.d. N(0, 1), an independent uniform y, and whatever follows the first linear
+    map: any depth, any nonlinearity.  The weights of the first layer must not depend on y.  The
+    bound falls in m from d/(2q) at m = 0 to 0 at m = T d.
 
     Derived as follows.  Let x = vec(X), in R^(T d).  The target is A x, with
     A = (1/q) kron(1_y^T, I_d), where 1_y is the indicator of y and kron the Kronecker product.
-    1. Give the net y for free.  Its first layer takes m linear functions of x, which do not depend
-       on y; what it adds for y is known once y is known.  They determine Q x, the orthogonal
-       projection of x onto a space of dimension m or less, and nothing else.  Since x is Gaussian,
-       Q x and (I - Q) x are independent.  So the best output is A Q x, and its error is
-       A (I - Q) x.  For each y, the mean over x of the squared error is tr(A^T A (I - Q)).  So
-       2 L >= tr(S (I - Q)), where S = kron(M, I_d) / q^2 is the mean over y of A^T A, and M that of
-       1_y 1_y^T.
-    2. tr(S (I - Q)) is at least the sum of all but the m largest eigenvalues of S (Ky Fan).  M has
-       q/T on its diagonal and q (q - 1) / (T (T - 1)) elsewhere.  Its eigenvalues are q^2/T, for
-       the vector of ones, and q (T - q) / (T (T - 1)), for vectors orthogonal to it.  So S has d
-       eigenvalues 1/T, and d (T - 1) eigenvalues (T - q) / (q T (T - 1)), which are not larger.
-       The bound is half the sum of those that are left.
-    3. (Not needed for 4.)  For m >= 1 no larger bound holds, if anything may follow the first
-       layer.  Let the first layer compute the m best numbers, and add to one of them B k, where the
-       integer k encodes y.  If that number alone is less than B/2 in absolute value, rounding the
-       sum over B gives k.  Then y is known, and A Q x can be computed.  The other case has a
-       probability of order e^(-B^2/8), while its error is of order B at most.  So the loss tends to
-       the bound as B grows.
-    4. So an error of eps d/(2q) or less needs m >= T d (1 - eps (T - 1) / (T - q)), if that is at
-       least d.
+    1. Give the net y for free.  Then its output depends on x only through m linear functions, which
+       are the same for every y.  Let Q be the orthogonal projection onto their span: the net sees
+       Q x only.  Since x is Gaussian, Q x and (I - Q) x are independent.  So the best output is
+       A Q x, and its error is A (I - Q) x.  For each y, the mean over x of the squared error is
+       tr(A^T A (I - Q)).  So 2 L >= tr(S (I - Q)), where S is the mean of A^T A over y.
+    2. tr(S (I - Q)) is at least the sum of all but the m largest eigenvalues of S (Ky Fan).  Let M
+       be the mean of 1_y 1_y^T, so that S = kron(M, I_d) / q^2.  M has q/T on its diagonal and
+       q (q - 1) / (T (T - 1)) elsewhere.  Its eigenvalues are q^2/T, for the vector of ones, and
+       q (T - q) / (T (T - 1)), for vectors orthogonal to it.  So S has d eigenvalues 1/T, and
+       d (T - 1) eigenvalues (T - q) / (q T (T - 1)), which are not larger.  The bound is half the
+       sum of those that are left.
+    3. So for q < T an error of eps d/(2q) or less needs m >= T d (1 - eps (T - 1) / (T - q)), if
+       this is at least d.
     Raises ValueError unless m >= 0, T, d >= 1 and 1 <= q <= T.
     """
     if np.min(m) < 0 or min(T, d) < 1 or not 1 <= q <= T:
@@ -153,42 +147,41 @@ def width_lower_bound(m, T, d, q):
 def constructed_fcn(T, d, q, B, narrow=False):
     """Params of a net with one hidden layer, of width 2 T d, that solves the task as B grows.
 
-        f = (1/q) sum_i [ relu(x_i + B (y_i - 1)) - relu(-x_i + B (y_i - 1)) ],   y_i = 1[i in y]
+        f = (1/q) sum_i [ relu(x_i + B (s_i - 1)) - relu(-x_i + B (s_i - 1)) ],   s_i = 1[i in y]
 
     for each coordinate of the tokens x_i.  Derived: for i in y the bracket is
     relu(x_i) - relu(-x_i) = x_i; for other i it is 0 as long as |x_i| <= B.
 
     narrow: a net of width T d, the least that the bound allows.  It is exact while all |x_i| <= B:
 
-        f = -B + (1/q) sum_i relu(x_i + B (2 y_i - 1))
+        f = -B + (1/q) sum_i relu(x_i + B (2 s_i - 1))
 
     since relu gives x_i + B for the q positions in y, and 0 for the others.
     """
-    I, R = np.eye(T * d), np.repeat(np.eye(T), d, axis=1)   # R repeats y_i for the d coordinates
-    V = np.tile(np.eye(d), (T, 1)) / q                      # (T d, d)
+    B, I = float(B), np.eye(T * d)
+    repeat = np.repeat(np.eye(T), d, axis=1)                # s_i for the d coordinates  (T, T d)
+    mean = np.tile(np.eye(d), (T, 1)) / q                   # sums over i, divided by q  (T d, d)
     if narrow:
-        return [(np.concatenate([I, 2 * B * R]), np.full(T * d, -float(B))),
-                (V, np.full(d, -float(B)))]
-    return [(np.block([[I, -I], [B * R, B * R]]), np.full(2 * T * d, -float(B))),
-            (np.concatenate([V, -V]), np.zeros(d))]
+        first = np.concatenate([I, 2 * B * repeat]), np.full(T * d, -B)
+        return [first, (mean, np.full(d, -B))]
+    first = np.block([[I, -I], [B * repeat, B * repeat]]), np.full(2 * T * d, -B)
+    return [first, (np.concatenate([mean, -mean]), np.zeros(d))]
 
 
 def constructed_loss(T, d, q, B, narrow=False):
     """The expected loss of constructed_fcn.  Derived.
 
-    Let x be N(0, 1), and let mu and s be the means of
-    relu(x - B) and of relu(x - B)^2.
+    Let mu and s be the means of relu(x - B) and of its square for x ~ N(0, 1).  With the density
+    phi of N(0, 1) at B, and tail = P(x > B), they are
+    mu = phi - B tail and s = (1 + B^2) tail - B phi.
     A coordinate of an unselected token adds (relu(x - B) - relu(-x - B)) / q to the error, with
     mean 0 and second moment 2 s / q^2.  There are T - q of them:   L = d/q^2 (T - q) s.
     narrow: it adds relu(x - B) / q, and one of a selected token adds relu(-x - B) / q, both with
     mean mu / q and second moment s / q^2:   L = d/(2 q^2) (T (s - mu^2) + T^2 mu^2).
     """
-    # Integrals over u = x - B > 0, as sums over a grid of log u, with du = u d(log u).  The closed
-    # forms with erfc would lose digits at large B.
-    log_u, step = np.linspace(-25, 5, 1000, retstep=True)
-    u = np.exp(log_u)
-    density = np.exp(-(B + u) ** 2 / 2) / math.sqrt(2 * math.pi) * u * step
-    mu, s = (u * density).sum(), (u * u * density).sum()
+    phi = math.exp(-B * B / 2) / math.sqrt(2 * math.pi)
+    tail = math.erfc(B / math.sqrt(2)) / 2
+    mu, s = phi - B * tail, (1 + B * B) * tail - B * phi
     if narrow:
         return d / (2 * q * q) * (T * (s - mu * mu) + (T * mu) ** 2)
     return d / (q * q) * (T - q) * s

@@ -4,7 +4,8 @@ Companion to "Transformers Provably Learn Sparse Token Selection While Fully-Con
 Cannot" (Wang, Wei, Hsu, Lee, ICML 2024).  NumPy only.  `python sts.py` gives a short tour.
 
 The task: given T tokens and a subset y of q positions, return the mean of the q tokens at these
-positions.  Attention by position is learnt, not assumed: no block of W or V is held fixed.
+positions.  Attention by position is learnt: no block of W or V is set by hand.  (The first d
+columns of W keep their initial values, since z_query starts with d zeros.)
 Throughout this file we have:
 
     n, T, d, q   batch size, sequence length, token dimension, subset size
@@ -24,8 +25,7 @@ Throughout this file we have:
 
 Vectors of a batch are rows, so a product M v is written v @ M.T.  The first d rows and columns of
 W, and the first d columns of V, belong to tokens; the last d_e belong to encodings.  So W has four
-blocks, such as the token-PE block: rows of tokens, columns of encodings.  All sequences of a batch
-share E.  So the array of all z_j, with its n T (d + d_e) numbers, is never built.
+blocks, such as the token-PE block: rows of tokens, columns of encodings.
 """
 
 import numpy as np
@@ -53,8 +53,21 @@ def sample_sts(rng, n, T, d, q, dtype=np.float64):
     return X, y
 
 
+def check_positions(X, y):
+    """Raise ValueError unless y (n, q) holds positions of X (n, T, d), and no 0/1 indicator."""
+    n, T, _ = X.shape
+    indicator = y.shape == (n, T) and T > 2 and y.max() <= 1
+    if y.shape[:-1] != (n,) or y.min() < 0 or y.max() >= T or indicator:
+        raise ValueError(f"y holds the q selected positions of each sequence, from 0 to {T - 1}, "
+                         f"as an array ({n}, q): got {y.shape}, from {y.min()} to {y.max()}")
+
+
 def sts_target(X, y):
-    """STS_q(X, y) = (1/q) sum_{i in y} x_i, the mean of the selected tokens (n, d).  Def. 1."""
+    """STS_q(X, y) = (1/q) sum_{i in y} x_i, the mean of the selected tokens (n, d).  Def. 1.
+
+    Raises ValueError unless y holds positions.
+    """
+    check_positions(X, y)
     return X[np.arange(len(X))[:, None], y].mean(axis=1)
 
 
@@ -100,40 +113,26 @@ def positional_encoding(law, T, d_e, rng, draws=None, dtype=np.float64):
     return np.stack([draw(rng, T, d_e) for _ in range(draws)]).astype(dtype, copy=False)
 
 
-# The model.  The keys of attention are all z_j and, in the full model, z_query as well.  In code
-# they are a tuple (X, E, z_query), where z_query is None if it is not a key.
+# The model.  All sequences of a batch share E.  So the array of all z_j, with its n T (d + d_e)
+# numbers, is never built.  Z is a tuple of its parts, (X, E, last_key).  In the full model z_query
+# is the last key, one more column of Z; otherwise last_key is None.
 
 
-def query_and_keys(W, X, y, E, attend_to_query, query):
-    """z_query (n, d + d_e) and the keys (X, E, z_query or None).  Errors as in forward."""
-    (n, T, d), d_e = X.shape, E.shape[-1]
-    if (E.shape, y.shape, W.shape) != ((T, d_e), (n, y.shape[-1]), (d + d_e, d + d_e)):
-        raise ValueError("need X (n, T, d), y (n, q), E (T, d_e), W (d + d_e, d + d_e), "
-                         f"got X {X.shape}, y {y.shape}, E {E.shape}, W {W.shape}")
-    if y.min() < 0 or y.max() >= T:
-        raise ValueError(f"need positions from 0 to {T - 1} in y, got {y.min()} to {y.max()}")
-    if query not in ("sum", "mean"):
-        raise ValueError(f"query must be sum or mean, got {query!r}")
-    U = E[y].sum(axis=1) if query == "sum" else E[y].mean(axis=1)
-    z_query = np.concatenate([np.zeros((n, d), U.dtype), U], axis=1)
-    return z_query, (X, E, z_query if attend_to_query else None)
-
-
-def dots(keys, r):
-    """z_j . r for each key j: r (n, d + d_e) -> (n, T), or (n, T + 1) with z_query."""
-    X, E, z_query = keys
+def Z_transposed_times(Z, r):
+    """Z^T r, the dot products of r (n, d + d_e) with the keys: (n, T), or (n, T + 1)."""
+    X, E, last_key = Z
     d = X.shape[2]
     A = r[:, d:] @ E.T
     A += (X @ r[:, :d, None])[:, :, 0]
-    return A if z_query is None else np.column_stack([A, (z_query * r).sum(axis=1)])
+    return A if last_key is None else np.column_stack([A, (last_key * r).sum(axis=1)])
 
 
-def mix(keys, P):
-    """sum_j P_j z_j over the keys: P (n, T) or (n, T + 1) -> (n, d + d_e)."""
-    X, E, z_query = keys
+def Z_times(Z, P):
+    """Z P = sum_j P_j z_j for P (n, T) or (n, T + 1): (n, d + d_e)."""
+    X, E, last_key = Z
     T = X.shape[1]
     z = np.concatenate([(P[:, None, :T] @ X)[:, 0], P[:, :T] @ E], axis=1)
-    return z if z_query is None else z + P[:, T:] * z_query
+    return z if last_key is None else z + P[:, T:] * last_key
 
 
 def softmax(A):
@@ -143,15 +142,25 @@ def softmax(A):
     return P
 
 
+def query_and_keys(X, y, E, attend_to_query, query):
+    """z_query = (0, U) (n, d + d_e), and the parts of Z.  Raises ValueError for wrong y, query."""
+    check_positions(X, y)
+    if query not in ("sum", "mean"):
+        raise ValueError(f"query must be sum or mean, got {query!r}")
+    U = E[y].sum(axis=1) if query == "sum" else E[y].mean(axis=1)
+    z_query = np.concatenate([np.zeros((len(X), X.shape[2]), U.dtype), U], axis=1)
+    return z_query, (X, E, z_query if attend_to_query else None)
+
+
 def attention(W, X, y, E, attend_to_query=False, query="sum"):
     """The attention weights P (n, T), or (n, T + 1) if z_query is the last key.  Rows sum to 1.
 
-    With K draws of encodings E (K, T, d_e), P is (K, n, T) or (K, n, T + 1).  Errors as in forward.
+    With K draws of encodings E (K, T, d_e), P is (K, n, T) or (K, n, T + 1).
     """
     if E.ndim == 3:
         return np.stack([attention(W, X, y, E_k, attend_to_query, query) for E_k in E])
-    z_query, keys = query_and_keys(W, X, y, E, attend_to_query, query)
-    return softmax(dots(keys, z_query @ W.T))
+    z_query, Z = query_and_keys(X, y, E, attend_to_query, query)
+    return softmax(Z_transposed_times(Z, z_query @ W.T))
 
 
 def forward(W, V, X, y, E, attend_to_query=False, query="sum"):
@@ -160,80 +169,61 @@ def forward(W, V, X, y, E, attend_to_query=False, query="sum"):
         f = V Z softmax(Z^T W z_query)                                  (Definition 4)
 
     With attend_to_query the keys are [Z, z_query]: the full model of the paper's Figures 1 and 3.
-    query is "sum" or "mean" (see U at the top); we do not know which one the authors used.  With
-    keys Z, "mean" with W is the same as "sum" with W/q.  In the full model the choice decides the
-    rate of training (beyond/README.md).
-    A position that is repeated in a row of y counts each time, here and in sts_target.
-    Raises ValueError if the shapes do not fit, or if y has other values than 0..T-1.
+    query is "sum" or "mean" (see U at the top); we do not know which one the authors used.
     """
-    z_query, keys = query_and_keys(W, X, y, E, attend_to_query, query)
-    if V.shape != (X.shape[2], len(W)):
-        raise ValueError(f"need V {(X.shape[2], len(W))}, got {V.shape}")
-    A = dots(keys, z_query @ W.T)               # A_j = z_j^T W z_query     (n, T or T + 1)
-    P = softmax(A)
-    z = mix(keys, P)                            # z = sum_j P_j z_j         (n, d + d_e)
-    f = z @ V.T                                 # f = V z                   (n, d)
-    return f, (V, z_query, keys, P, z)
+    z_query, Z = query_and_keys(X, y, E, attend_to_query, query)
+    A = Z_transposed_times(Z, z_query @ W.T)    # A = Z^T W z_query
+    P = softmax(A)                              # (n, T), or (n, T + 1)
+    z = Z_times(Z, P)                           # z = Z P       (n, d + d_e)
+    f = z @ V.T                                 # f = V z       (n, d)
+    return f, (V, z_query, Z, P, z)
 
 
 def backward(cache, df):
     """Gradients dW, dV of a scalar loss L, from r = df = dL/df (n, d) and the cache of forward.
 
-    The cache holds V, z_query, the keys (X, E, z_query or None), P and z.
-    With gbar = sum_j P_j g_j for each sequence,
-
-        dL/dV = sum over the batch of r z^T
-        dL/dW = sum over the batch of sum_j P_j (g_j - gbar) z_j z_query^T,     g_j = r^T V z_j
-
     Derived: the chain rule goes through the lines of forward from the last to the first.
 
         f = V z                   dL/dV = r z^T, and dL/dz = V^T r
-        z = sum_j P_j z_j         dL/dP_j = z_j . V^T r = g_j
+        z = sum_j P_j z_j         dL/dP_j = z_j . V^T r, called g_j
         P = softmax(A)            dP_i/dA_j = P_i (1[i = j] - P_j), so
                                   dL/dA_j = sum_i g_i dP_i/dA_j = P_j (g_j - gbar)
+                                  with gbar = sum_i P_i g_i
         A_j = z_j^T W z_query     dL/dW = sum_j dL/dA_j z_j z_query^T
 
-    So gradient descent raises the logits where g_j < gbar: attention to these keys lowers the loss.
-    The first d columns of dL/dW are 0, since z_query starts with d zeros.
-
-    Two steps at the board: T = 3, d = 1, q = 1, one-hot encodings, from W = V = 0.
-    Step 1.  One sequence: let x = (1, 4, -2) and y = {1}.  All P_j are 1/3, so z is the mean of all
-        z_j, (1, 1/3, 1/3, 1/3).  As f = 0, r is minus the target: r = -4.  So
-        dL/dV = -4 (1, 1/3, 1/3, 1/3), and dL/dW = 0 since V = 0.  Only V moves.
-        From here on, means over all x and y: that of dL/dV is -(1/3, 0, 0, 0).  So V moves to
-        (v, 0, 0, 0) with v > 0.
-    Step 2.  At this V, r = v xbar - x_y, where xbar is the mean of the tokens, and g_j = r v x_j.
-        The mean over x of r x_j is v/3 - 1[j in y].  So that of g_j is v (v/3 - 1[j in y]), that of
-        gbar is v (v/3 - 1/3), and that of dL/dA_j = (g_j - gbar)/3 is -2v/9 for the selected
-        position, and v/9 for the other two.  The outer product with z_query puts
-        these numbers into column y of W's encoding block, and the mean over y is
-        dL/dW = -(v/9) (I - 11^T/3).  (W's token rows hold products of three x, with mean 0.)
-        W moves in the direction I - 11^T/3: the selected logit rises, and the others fall.
+    dW and dV are sums over the batch of dL/dW and dL/dV.  Where g_j < gbar, dL/dA_j is negative: a
+    higher logit, and so more attention to this key, would lower the loss.
     """
-    V, z_query, keys, P, z = cache
-    dV = df.T @ z                                               # r z^T
-    g = dots(keys, df @ V)                                      # g_j = z_j . V^T r
-    dA = P * (g - np.vecdot(P, g)[:, None])                     # P_j (g_j - gbar)
-    dW = mix(keys, dA).T @ z_query                              # sum_j dA_j z_j z_query^T
+    V, z_query, Z, P, z = cache
+    dV = df.T @ z                                   # r z^T
+    g = Z_transposed_times(Z, df @ V)               # Z^T V^T r
+    dA = P * (g - np.vecdot(P, g)[:, None])         # P_j (g_j - gbar)
+    dW = Z_times(Z, dA).T @ z_query                 # (Z dA) z_query^T
     return dW, dV
 
 
-def loss(W, V, X, y, E, attend_to_query=False, query="sum"):
-    """The loss L = 1/(2n) sum ||f - STS_q(X, y)||^2 over the batch.
+def output(W, V, X, y, E, attend_to_query=False, query="sum"):
+    """The mean of the outputs f (n, d) over K draws of encodings E (K, T, d_e); or E (T, d_e).
 
-    With stochastic encodings f is an expectation over E (Definition 5).  We average outputs, not
-    losses (our reading): for K draws E (K, T, d_e), f is the mean of K outputs.  E (T, d_e) is one
-    draw.  Other shapes and errors as in forward.  The zero predictor, f = 0, has expected loss
-    d / (2q).
+    With stochastic encodings the model is an expectation over E (Definition 5).  All sequences of
+    the batch share each draw.
     """
     draws = E if E.ndim == 3 else E[None]
-    f = sum(forward(W, V, X, y, E_k, attend_to_query, query)[0] for E_k in draws) / len(draws)
-    error = f - sts_target(X, y)                            # (n, d)
+    return sum(forward(W, V, X, y, E_k, attend_to_query, query)[0] for E_k in draws) / len(draws)
+
+
+def loss(W, V, X, y, E, attend_to_query=False, query="sum"):
+    """The loss L = 1/(2n) sum ||f - STS_q(X, y)||^2 over the batch, where f is the mean output.
+
+    We average outputs, not losses: this is our reading of Definition 5.  The zero predictor, f = 0,
+    has the expected loss d / (2q).
+    """
+    error = output(W, V, X, y, E, attend_to_query, query) - sts_target(X, y)        # (n, d)
     return 0.5 * (error * error).sum() / len(X)
 
 
 def loss_and_grads(W, V, X, y, E, attend_to_query=False, query="sum"):
-    """The loss L, and its gradients dL/dW, dL/dV.  Arguments and errors as in loss."""
+    """The loss L, and its gradients dL/dW, dL/dV.  Arguments as in loss."""
     draws = E if E.ndim == 3 else E[None]
     outputs, caches = zip(*[forward(W, V, X, y, E_k, attend_to_query, query) for E_k in draws])
     error = sum(outputs) / len(draws) - sts_target(X, y)    # (n, d)
@@ -264,7 +254,7 @@ def ground_truth(d, d_e, T=None):
 def cosine(A, B):
     """Cosine of the angle between two arrays of one shape, seen as vectors; 0 if one is zero."""
     norms = np.linalg.norm(A) * np.linalg.norm(B)
-    return 0.0 if norms == 0 else float((A * B).sum() / norms)
+    return 0.0 if norms == 0 else float(np.vdot(A, B) / norms)
 
 
 def demo():
@@ -287,13 +277,13 @@ def demo():
         L = loss(c * W_star, V_star, X, y, E)
         print(f"    c = {c:2d}   f = ({f[0, 0]:5.2f}, {f[0, 1]:5.2f})   loss {L:.1e}")
 
-    print("\nA check of the gradients at random weights, in a random direction (A, B): their slope")
-    print("sum(dL/dW * A) + sum(dL/dV * B) is the complex step Im L(W + ihA, V + ihB) / h, h tiny:")
+    print("\nA check of the gradients at random W, V, in a random direction F, G.  The slope")
+    print("sum(dW * F) + sum(dV * G) must be the complex step Im L(W + ihF, V + ihG) / h, h tiny:")
     E = positional_encoding("rademacher", T, d_e, rng, draws=3)
-    W, V, A, B = (rng.standard_normal(w.shape) for w in (W_star, V_star, W_star, V_star))
+    W, V, F, G = (rng.standard_normal(w.shape) for w in (W_star, V_star, W_star, V_star))
     _, dW, dV = loss_and_grads(W, V, X, y, E)
-    slope = (dW * A).sum() + (dV * B).sum()
-    check = loss(W + 1e-30j * A, V + 1e-30j * B, X, y, E).imag / 1e-30
+    slope = (dW * F).sum() + (dV * G).sum()
+    check = loss(W + 1e-30j * F, V + 1e-30j * G, X, y, E).imag / 1e-30
     print(f"    slope {slope:.6f}, relative difference {abs(slope - check) / abs(check):.0e}")
 
     print("\nGradient descent from zero with learning rate 1, on new tokens, subsets and encodings")

@@ -1,7 +1,6 @@
-"""Tests:  python -m pytest test_sts.py
+"""Tests:  python -m pytest test_sts.py;  with -k gradients they check a `backward` of your own.
 
 Each test states a fact.  Statistical tests have a fixed seed and allow 5 standard errors.
-A `backward` of your own is checked by  python -m pytest test_sts.py -k gradients
 """
 
 import train        # first, since it sets the number of threads before NumPy loads
@@ -11,10 +10,12 @@ import math
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from unittest.mock import Mock
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -28,6 +29,9 @@ HERE = Path(__file__).resolve().parent
 allclose = np.testing.assert_allclose
 
 
+# The task and the two models
+
+
 @pytest.mark.parametrize("q", (1, 3))
 def test_subsets_are_uniform_and_tokens_standard_normal(q):
     n, T = 50_000, 6
@@ -37,16 +41,15 @@ def test_subsets_are_uniform_and_tokens_standard_normal(q):
     assert subsets.tolist() == [list(s) for s in itertools.combinations(range(T), q)]
     assert abs(counts / n - p).max() < 5 * math.sqrt(p * (1 - p) / n)
     assert abs(x.T @ x / n - np.eye(2 * T)).max() < 5 * math.sqrt(2 / n)
-    assert abs((x ** 4).mean() - 3) < 5 * math.sqrt(96 / x.size)        # the mean of x^4 is 3
 
 
 @pytest.mark.parametrize("law, square", [("rademacher", 1 / 8), ("orthonormal", 0)])
-def test_encodings_are_nearly_orthonormal(law, square):
-    """`square` is the mean of (e_i . e_j)^2.  The entries of E are uncorrelated."""
-    n, d_e, rng = 4000, 8, np.random.default_rng(0)
-    E, one = (sts.positional_encoding(law, 3, d_e, rng, *how) for how in ((n,), (None, np.float32)))
-    assert (E.shape, E.dtype, one.shape, one.dtype) == ((n, 3, 8), "float64", (3, 8), "float32")
+def test_random_encodings_are_unit_vectors_with_random_signs(law, square):
+    """`square` is the mean of (e_i . e_j)^2.  Entries have mean 0 and are uncorrelated."""
+    n, d_e = 4000, 8
+    E = sts.positional_encoding(law, 3, d_e, np.random.default_rng(0), n)
     allclose((E ** 2).sum(axis=2), 1, rtol=1e-6)
+    assert abs(E.mean(axis=0)).max() < 5 / math.sqrt(d_e * n)
     inner, flat = (E[:, 1] * E[:, 2]).sum(axis=1), E.reshape(n, 3 * d_e)
     assert abs((inner ** 2).mean() - square) <= 5 * square * math.sqrt(2 / n)
     assert abs(flat.T @ flat / n - np.eye(3 * d_e) / d_e).max() < 5 / math.sqrt(d_e * n)
@@ -60,8 +63,8 @@ def example(law="rademacher", draws=None):
     return rng.standard_normal((8, 8)), rng.standard_normal((2, 8)), X, y, E
 
 
-@pytest.mark.parametrize("query, c, attend_to_query", [
-    ("sum", 1, False), ("mean", 1 / 3, False), ("sum", 1, True), ("mean", 1 / 3, True)])
+@pytest.mark.parametrize("query, c", [("sum", 1), ("mean", 1 / 3)])
+@pytest.mark.parametrize("attend_to_query", (False, True))
 def test_attention_is_its_definition(query, c, attend_to_query):
     W, V, X, y, E = example(draws=3)
     P, f = sts.attention(W, X, y, E, attend_to_query, query), np.empty((3, 4, 2))
@@ -75,8 +78,13 @@ def test_attention_is_its_definition(query, c, attend_to_query):
     target = [sum(X[b, i] for i in y[b]) / 3 for b in range(4)]         # Definition 1
     L = 0.5 * ((f.mean(axis=0) - target) ** 2).sum(axis=1).mean()       # Definition 5
     batch = X, y, E, attend_to_query, query
+    allclose(sts.output(W, V, *batch), f.mean(axis=0), rtol=1e-12)
     allclose([sts.loss(W, V, *batch), sts.loss_and_grads(W, V, *batch)[0]], L, rtol=1e-12)
-    allclose(sts.forward(W, V, X, y, E[1], attend_to_query, query)[0], f[1], rtol=1e-12)
+
+
+def test_softmax_is_right_where_logits_differ_by_1000():
+    A = np.array([[0.0, 1000], [-1000, -1000]])
+    allclose(sts.softmax(A), [[0, 1], [0.5, 0.5]], rtol=1e-12)
 
 
 def net_example(sizes=(12, 6, 5, 2)):
@@ -97,12 +105,68 @@ def test_net_is_its_definition():
         allclose(f[b], a, rtol=1e-12)
     L = 0.5 * ((f - sts.sts_target(X, y)) ** 2).sum(axis=1).mean()
     allclose([fcn.loss(params, X, y), fcn.loss_and_grads(params, X, y)[0]], L, rtol=1e-12)
+    for (w, b), gain in zip(fcn.init_fcn(np.random.default_rng(0), [400, 300, 200]), (2, 1)):
+        assert abs(w.var() * len(w) / gain - 1) < 5 * math.sqrt(2 / w.size) and not b.any()
 
 
-def test_initial_weights_of_a_net():
-    layers = fcn.init_fcn(np.random.default_rng(0), [400, 300, 200, 100])
-    for (weight, bias), variance in zip(layers, (2 / 400, 2 / 300, 1 / 200)):
-        assert abs(weight.var() / variance - 1) < 5 * math.sqrt(2 / weight.size) and not bias.any()
+# Gradients.  A case is (law, draws, attend_to_query, query), or the sizes of a net.
+
+ATTENTION = [("rademacher", None, False, "sum"), ("orthonormal", 3, False, "mean"),
+             ("onehot", None, True, "sum"), ("rademacher", 3, True, "mean")]
+NETS = [(12, 2), (12, 6, 2), (12, 3, 4, 5, 2)]
+
+
+def agree(grad, exact):
+    return grad.shape == exact.shape and abs(grad - exact).max() <= 1e-12 * abs(exact).max()
+
+
+@pytest.mark.parametrize("case", ATTENTION + NETS, ids=str)
+@pytest.mark.parametrize("where", ("zero", "random", "trained"))
+def test_gradients_are_exact(where, case):
+    """They agree with complex steps through the loss; and wrong ones do not."""
+    if case in ATTENTION:
+        (*weights, X, y, E), how = example(*case[:2]), case[2:]
+        loss = lambda *w: sts.loss(*w, X, y, E, *how)
+        grads = lambda *w: sts.loss_and_grads(*w, X, y, E, *how)[1:]
+    else:
+        params, *batch = net_example(case)
+        weights = [*sum(params, ())]
+        loss = lambda *w: fcn.loss([*zip(w[::2], w[1::2])], *batch)
+        grads = lambda *w: sum(fcn.loss_and_grads([*zip(w[::2], w[1::2])], *batch)[1], ())
+    if where == "zero":         # but for biases, as all units of a net would be at their kinks
+        weights = [0 * w if w.ndim == 2 else w for w in weights]
+    for _ in range(10 if where == "trained" else 0):
+        weights = [w - 0.1 * g for w, g in zip(weights, grads(*weights))]
+    for i, (weight, grad) in enumerate(zip(weights, grads(*weights), strict=True)):
+        exact = np.empty(weight.shape)
+        for entry in np.ndindex(weight.shape):      # Im L(w + ih) / h, for one entry of a weight
+            moved = weight.astype(complex)
+            moved[entry] += 1e-30j
+            exact[entry] = loss(*weights[:i], moved, *weights[i + 1:]).imag / 1e-30
+        assert agree(grad, exact), f"\nyours\n{grad}\n\nby complex step\n{exact}"
+        wrong = [0 * grad, 1.01 * grad] + [grad.T] * (grad.ndim == 2)
+        assert where == "zero" or not any(agree(w, exact) for w in wrong)
+
+
+# Theory: the ground truth, the bound, the constructed nets and the plateau
+
+
+def test_ground_truth():
+    (W, V), (W_T, _) = sts.ground_truth(2, 4), sts.ground_truth(2, 4, T=3)      # d = 2, d_e = 4
+    assert (W == np.diag([0, 0, 1, 1, 1, 1])).all() and (V == np.eye(2, 6)).all()
+    allclose(W_T[2:5, 2:5], np.eye(3) - np.ones((3, 3)) / 3)
+    assert np.count_nonzero(W_T) == 9
+    allclose([sts.cosine(W, -3 * W), sts.cosine(W, 0 * W)], [-1, 0], atol=1e-12)
+
+
+@pytest.mark.parametrize("T, d, q", [(5, 2, 2), (4, 3, 1), (4, 1, 3), (3, 2, 3), (1, 2, 1)])
+def test_bound_is_a_sum_of_eigenvalues(T, d, q):
+    A = np.array([np.kron([i in y for i in range(T)], np.eye(d)) / q    # the target is A vec(X)
+                  for y in itertools.combinations(range(T), q)])
+    S = np.mean(A.transpose(0, 2, 1) @ A, axis=0)
+    top = np.cumsum([0, *np.linalg.eigvalsh(S)[::-1]])                  # of m = 0, ..., T d
+    bound = fcn.width_lower_bound(np.arange(T * d + 3), T, d, q)
+    allclose(bound, (d / q - np.append(top, [top[-1]] * 2)) / 2, atol=1e-14)
 
 
 @pytest.mark.parametrize("narrow", (False, True))
@@ -119,574 +183,419 @@ def test_constructed_nets_have_their_width_and_their_loss(narrow):
     assert fcn.loss(fcn.constructed_fcn(T, d, q, abs(X).max(), narrow), X, y) < 1e-25
 
 
-@pytest.mark.parametrize("T, d, q", [(5, 2, 2), (4, 3, 1), (4, 1, 3), (3, 2, 3), (1, 2, 1)])
-def test_bound_is_a_sum_of_eigenvalues(T, d, q):
-    A = np.array([np.kron([i in y for i in range(T)], np.eye(d)) / q    # the target is A vec(X)
-                  for y in itertools.combinations(range(T), q)])
-    S = np.mean(A.transpose(0, 2, 1) @ A, axis=0)
-    top = np.cumsum([0, *np.linalg.eigvalsh(S)[::-1]])                  # of m = 0, ..., T d
-    bound = fcn.width_lower_bound(np.arange(T * d + 3), T, d, q)
-    allclose(bound[:T * d + 1], (d / q - top) / 2, atol=1e-14)
-    assert (bound[T * d:] == 0).all()
+def test_plateau_is_the_closed_form_in_its_domain():       # beyond/test_theory.py has other cases
+    wait = 170 / 10 * (1 + 4 * 200 / (2 * 256)) * (1 + 6 / 200 * math.log(200 / 3))
+    steps = 200 / 4 * (wait + math.log(200 / 3) / 2)
+    assert train.plateau(train.configuration()) == pytest.approx(steps)
+    assert train.plateau(train.configuration(pe="fixed")) is None
 
 
-# A case for the gradients is (law, draws, attend_to_query, query), or the sizes of a net.
-ATTENTION = [("rademacher", None, False, "sum"), ("orthonormal", 3, False, "mean"),
-             ("onehot", None, True, "sum"), ("rademacher", 3, True, "mean")]
-NETS = [(12, 2), (12, 6, 2), (12, 3, 4, 5, 2)]
-
-
-def gradients(case, where="random"):
-    """The gradients at some weights; and what they should be, by complex step through the loss."""
-    if case in ATTENTION:
-        (*weights, X, y, E), how = example(*case[:2]), case[2:]
-        loss = lambda *w: sts.loss(*w, X, y, E, *how)
-        grads = lambda *w: sts.loss_and_grads(*w, X, y, E, *how)[1:]
-    else:
-        params, *batch = net_example(case)
-        weights = [*sum(params, ())]
-        loss = lambda *w: fcn.loss([*zip(w[::2], w[1::2])], *batch)
-        grads = lambda *w: sum(fcn.loss_and_grads([*zip(w[::2], w[1::2])], *batch)[1], ())
-    if where == "zero":         # but for biases, as all units of a net would be at their kinks
-        weights = [0 * w if w.ndim == 2 else w for w in weights]
-    for _ in range(10 if where == "trained" else 0):
-        weights = [w - 0.1 * g for w, g in zip(weights, grads(*weights))]
-    exact = [np.empty(w.shape) for w in weights]
-    for i, weight in enumerate(weights):
-        for entry in np.ndindex(weight.shape):      # Im L(w + ih) / h, for one entry of a weight
-            moved = weight.astype(complex)
-            moved[entry] += 1e-30j
-            exact[i][entry] = loss(*weights[:i], moved, *weights[i + 1:]).imag / 1e-30
-    return grads(*weights), exact
-
-
-def agree(grads, exact):
-    """Whether each entry of each gradient is right, up to 1e-12 of the gradient's largest one."""
-    return all(g.shape == e.shape and abs(g - e).max() <= 1e-12 * abs(e).max()
-               for g, e in zip(grads, exact, strict=True))
-
-
-@pytest.mark.parametrize("case", ATTENTION + NETS, ids=str)
-@pytest.mark.parametrize("where", ("zero", "random", "trained"))
-def test_gradients_are_exact(where, case):
-    grads, exact = gradients(case, where)
-    for i, (g, e) in enumerate(zip(grads, exact, strict=True)):
-        name = "WV"[i] if case in ATTENTION else f"{('weight', 'bias')[i % 2]}_{i // 2 + 1}"
-        allclose(g, e, rtol=0, atol=1e-12 * abs(e).max(), err_msg=f"the gradient of {name}")
-    for i, e in enumerate(exact if where == "random" else []):      # wrong ones would be noticed
-        for wrong in 0 * e, 1.01 * e, e[::-1] if e.ndim == 1 else e.T.reshape(e.shape):
-            assert not agree([*exact[:i], wrong, *exact[i + 1:]], exact)
-
-
-@pytest.mark.parametrize("mistake", (None, "no gbar", "a factor", "a transpose"))
-@pytest.mark.parametrize("case", ATTENTION, ids=str)
-def test_mistakes_in_a_backward_are_noticed(case, mistake, monkeypatch):
-    """One in loops over sequences and keys passes; with a mistake it does not."""
-    def loops(cache, df):
-        V, z_query, (X, E, key), P, _ = cache
-        dW, dV = np.zeros((V.shape[1], V.shape[1])), np.zeros(V.shape)
-        for b, query in enumerate(z_query * (2 if mistake == "a factor" else 1)):
-            Z = [np.append(x, e) for x, e in zip(X[b], E)] + [z_query[b]] * (key is not None)
-            g = [df[b] @ V @ z_j for z_j in Z]
-            for P_j, g_j, z_j in zip(P[b], g, Z, strict=True):
-                dV += P_j * np.outer(df[b], z_j)
-                dW += P_j * (g_j - (0 if mistake == "no gbar" else P[b] @ g)) * np.outer(z_j, query)
-        return dW.T if mistake == "a transpose" else dW, dV
-
-    monkeypatch.setattr(sts, "backward", loops)
-    assert agree(*gradients(case, "random")) == agree(*gradients(case, "trained")) == (not mistake)
-    assert mistake or agree(*gradients(case, "zero"))
-
-
-def test_gradients_of_two_steps_at_the_board():
-    """The example in sts.backward: T = 3, d = 1, q = 1, one-hot encodings."""
-    W, V, E, v = np.zeros((4, 4)), np.zeros((1, 4)), np.eye(3), 0.6
-    _, dW, dV = sts.loss_and_grads(W, V, np.array([[[1.0], [4], [-2]]]), np.array([[1]]), E)
-    allclose(np.append(dW, dV), [*16 * [0], -4, -4 / 3, -4 / 3, -4 / 3])
-    # Means over x and y are exact on these x, as their moments up to order 3 are those of N(0, I).
-    x, (W_star, V_star) = math.sqrt(3) * np.concatenate([E, -E]), sts.ground_truth(1, 3, T=3)
-    X, y = np.tile(x, (3, 1))[:, :, None], np.repeat(np.arange(3), 6)[:, None]
-    _, dW, dV = sts.loss_and_grads(W, V, X, y, E)
-    allclose(np.append(dW, dV), [*16 * [0], -1 / 3, 0, 0, 0], atol=1e-15)
-    _, dW, _ = sts.loss_and_grads(W, v * np.eye(1, 4), X, y, E)
-    allclose(dW, -v / 9 * np.pad(np.eye(3) - 1 / 3, ((1, 0), (1, 0))), atol=1e-15)
-    allclose([sts.cosine(dW, W_star), sts.cosine(dV, V_star), sts.cosine(x, x)], [-1, -1, 1])
+def test_the_model_in_the_readme_is_this_one():
+    block = re.search("```python\n(.*?)```", (HERE / "README.md").read_text(), re.DOTALL)[1]
+    exec(re.split("^for ", block, flags=re.MULTILINE)[0], mini := {})       # without its training
+    (X, y, target), E = mini["sequences"](mini["n"], mini["T"]), mini["encodings"](mini["T"])
+    rng, d, width = np.random.default_rng(0), X.shape[2], X.shape[2] + E.shape[1]
+    W, V, r = (rng.standard_normal(shape) for shape in ((width, width), (d, width), target.shape))
+    (f, mini_cache), (g, cache) = mini["forward"](W, V, X, y, E), sts.forward(W, V, X, y, E)
+    for found, right in zip((target, f, *mini["backward"](V, r, *mini_cache)),
+                            (sts.sts_target(X, y), g, *sts.backward(cache, r)), strict=True):
+        assert agree(found, right)
 
 
 def numbers(pattern, text):
-    """An array with a row for each match, of the numbers that take the place of # in a pattern."""
-    pattern = pattern.replace(" ", r"\s+").replace("#", r"(-?\d+(?:\.\d+)?(?:e[-+]?\d+)?)")
-    return np.array([match.groups() for match in re.finditer(pattern, text)], dtype=float)
+    return np.array(re.findall(pattern, text, re.MULTILINE), float)
 
 
-@pytest.mark.parametrize("name", ("sts.py", "fcn.py"))
-def test_a_tour_is_true_and_needs_no_other_file(name, tmp_path):
-    shutil.copy(HERE / name, tmp_path)
-    out = subprocess.run([sys.executable, "-I", name], cwd=tmp_path, check=True,
-                         stdout=subprocess.PIPE, text=True).stdout
-    assert numbers("relative difference #", out) < 1e-13
-    if name == "sts.py":
-        _, losses, inside, outside = numbers("step # loss # attention # and #", out).T
-        assert (np.diff(losses) < 0).all() and (inside[1:] > outside[1:]).all() and len(losses) > 2
-        c, losses = numbers(r"c = # f .*? loss #", out).T
-        assert (np.diff(c) > 0).all() and (np.diff(losses) < 0).all() and losses[-1] < 1e-10
-    else:
-        m, bound, share = numbers(r" # # #%", out).T
-        allclose([bound, share / 120], 2 * [fcn.width_lower_bound(m, 200, 5, 3)], atol=6e-4)
-        m, losses, bound = numbers("width # loss # bound #", out).T
-        allclose(bound, fcn.width_lower_bound(m, 5, 2, 2), atol=6e-4)
-        assert (abs(losses - bound - 0.02) < 0.022).all()
+def alone(name, folder):
+    """What a file prints in an empty folder."""
+    path = shutil.copy(HERE / name, folder)
+    out = subprocess.check_output([sys.executable, "-I", path], cwd=folder, text=True)
+    assert numbers(r"relative difference (\S+)", out) < 1e-13
+    return out
 
 
-def test_impossible_arguments_are_refused():
-    W, V, X, y, E = example()
-    for function, arguments, words in [
-            (sts.forward, (W[1:], V, X, y, E), r"need X .*, got .* W \(7, 8\)"),
-            (sts.forward, (W, V[1:], X, y, E), r"need V \(2, 8\), got \(1, 8\)"),
-            (sts.loss, (W, V, X, y + 2, E), "from 0 to 4 in y, got .* to"),
-            (sts.attention, (W, X, y - 2, E), "from 0 to 4 in y, got -"),
-            (sts.loss, (W, V, X, y, E, False, "max"), "sum or mean, got 'max'"),
-            (fcn.encode, (X, y[:, [0, 1, 0]]), "different positions from 0 to 4"),
-            (fcn.forward, (net_example()[0], np.zeros((5, 9))), r"need inputs \(n, 12\)"),
-            (fcn.width_lower_bound, (np.array([3, -1, 2]), 4, 2, 2), "need m >= 0")]:
-        with pytest.raises(ValueError, match=words):
-            function(*arguments)
+def test_tour_of_sts(tmp_path, monkeypatch):
+    shown, attention = [], sts.attention
+    monkeypatch.setattr(sts, "attention", lambda *now: shown.append(now) or attention(*now))
+    sts.demo()
+    rows = numbers(r"loss (\S+) .* (\S+) and (\S+) .* (\S+)$", alone("sts.py", tmp_path))
+    for (L, *row), (W, X, y, E) in zip(rows, shown, strict=True):
+        P, chosen = attention(W, X, y, E), (y[:, :, None] == np.arange(6)).any(axis=1)
+        cosine = sts.cosine(W, sts.ground_truth(2, 16)[0])
+        allclose(row, [P[chosen].mean(), P[~chosen].mean(), cosine], atol=6e-4)
+    assert L < 0.01
 
+
+def test_tour_of_fcn(tmp_path):
+    out = alone("fcn.py", tmp_path)
+    task, small = numbers(r"T = (\d+), d = (\d+), q = (\d+)", out).astype(int)
+    m, L, share = numbers(r"^ +(\d+) +(0\.\d+) +(\S+)%", out).T
+    allclose([L, share / 100], [fcn.width_lower_bound(m, *task), L / L[0]], atol=6e-4)
+    m, L, bound = numbers(r"width +(\d+) +loss (\S+) +bound (\S+)", out).T
+    allclose(bound, fcn.width_lower_bound(m, *small), atol=6e-4)
+    assert ((bound - 0.005 < L) & (L < bound + 0.02)).all()
+
+
+# Training
 
 SMALL = {"T": 8, "d": 2, "q": 2, "d_e": 16, "batch": 16, "steps": 12, "lr": 0.5,
          "evaluations": 4, "eval_sequences": 8}
 RUNS = {
     "stochastic": SMALL, "fixed": SMALL | {"pe": "fixed"}, "one-hot": SMALL | {"pe": "onehot"},
-    "fresh": SMALL | {"fresh": np.bool_(True), "lr": np.float32(0.5), "seed": np.int64(3),
-                      "T_test": np.array([9, 5])},      # values from NumPy are accepted
+    "fresh": SMALL | {"fresh": True, "seed": np.int64(3), "T_test": [9, 5]},
     "full model": SMALL | {"attend_to_query": True, "query": "mean", "draws": 3, "init_std": 0.5},
     "Adam": SMALL | {"optimizer": "adam", "schedule": "cosine", "law": "orthonormal"},
-    "net": {"model": "fcn", "T": 8, "d": 2, "q": 2, "hidden": [7, 9], "steps": 12,
-            "eval_sequences": 8, "pe": "fixed", "query": "mean"}}       # without effect
+    "net": SMALL | {"model": "fcn", "hidden": [7, 9], "optimizer": "adam", "lr": 0.02}}
 
 
-def assert_same(one, two):
-    assert one.keys() == two.keys() and one["config"] == two["config"]
-    for key in one.keys() - {"config"}:
-        np.testing.assert_array_equal(one[key], two[key])
-
-
-@pytest.mark.parametrize("name", ("stochastic", "fresh", "fixed", "one-hot", "full model", "Adam"))
-def test_training_is_gradient_descent_or_adam(name):
-    """The loop written out."""
-    run = train.start(train.configuration(**RUNS[name]))
-    c, weights, losses, m, v = run["config"], {key: run[key] for key in "WV"}, [], {}, {}
-    assert run["W"].any() == run["V"].any() == (name == "full model")
-    once = {"one-hot": np.eye(8, 16)[None],
-            "fixed": sts.positional_encoding("rademacher", 16, 16, train.stream(c, "encodings"), 1)}
-    for t in range(12):
-        batch, anew = train.stream(c, "batches", t * c.fresh), train.stream(c, "encodings", t)
-        X, y = sts.sample_sts(batch, 16, 8, 2, 2, np.float32)
-        E = once.get(name, sts.positional_encoding(c.law, 8, 16, anew, c.draws))[:, :8]
-        L, *grads = sts.loss_and_grads(*weights.values(), X, y, E, c.attend_to_query, c.query)
-        losses.append(L)
-        for key, g in zip("WV", grads):
-            if name == "Adam":                  # Kingma and Ba, Algorithm 1, times the schedule
-                m[key], v[key] = (b * old.get(key, 0) + (1 - b) * new
-                                  for b, old, new in ((0.9, m, g), (0.999, v, g ** 2)))
-                m_hat, v_hat = m[key] / (1 - 0.9 ** (t + 1)), v[key] / (1 - 0.999 ** (t + 1))
-                g = m_hat / (np.sqrt(v_hat) + 1e-8) * (1 + math.cos(math.pi * t / 12)) / 2
-            weights[key] = weights[key] - 0.5 * g
+@pytest.mark.parametrize("name", RUNS)
+def test_training_is_gradient_descent_or_adam(name, monkeypatch):
+    """The loop written out, on the batches and encodings that the run draws."""
+    seen, inner = [], train.loss_and_grads
+    monkeypatch.setattr(train, "loss_and_grads",
+                        lambda run, *batch: seen.append(batch) or inner(run, *batch))
+    run = train.start(c := train.configuration(**RUNS[name]))
+    weights = {key: run[key] for key in run if re.match("[WV]$|weight|bias", key)}
+    for w in weights.values() if c.model == "attention" else ():
+        assert abs(w.std() - c.init_std) <= 5 * c.init_std / math.sqrt(2 * w.size)
+    losses, m, v = [], dict.fromkeys(weights, 0), dict.fromkeys(weights, 0)
     train.descend(run)
+    for t, (X, y, E) in enumerate(seen):
+        lr = c.lr * (1 + math.cos(math.pi * t / 12)) / 2 if c.schedule == "cosine" else c.lr
+        if c.model == "fcn":
+            L, grads = fcn.loss_and_grads(train.layers(run | weights), X, y)
+            grads = sum(grads, ())
+        else:
+            L, *grads = sts.loss_and_grads(*weights.values(), X, y, E, c.attend_to_query, c.query)
+        losses.append(L)
+        for key, g in zip(weights, grads, strict=True):
+            if c.optimizer == "adam":           # Kingma and Ba, Algorithm 1
+                m[key], v[key] = 0.9 * m[key] + 0.1 * g, 0.999 * v[key] + 0.001 * g ** 2
+                m_hat, v_hat = m[key] / (1 - 0.9 ** (t + 1)), v[key] / (1 - 0.999 ** (t + 1))
+                g = m_hat / (np.sqrt(v_hat) + 1e-8)
+            weights[key] = weights[key] - lr * g
     for key, expected in (weights | {"loss": losses, "eval_step": [0, 3, 6, 9, 12]}).items():
         allclose(run[key], expected, rtol=1e-4, atol=1e-5)
-
-
-def test_random_streams_differ_by_seed_and_purpose_alone():
-    keys = [("weights",), ("encodings",), *itertools.product(("encodings", "batches"), range(3)),
-            *itertools.product(["tests"], range(3), range(2))]
-    configs = [train.configuration(**SMALL, seed=seed) for seed in (0, 1)]
-    assert len({train.stream(c, *key).random() for c in configs for key in keys}) == 2 * len(keys)
-    E = [train.start(train.configuration(**SMALL, seed=seed, pe="fixed"))["E"] for seed in (0, 1)]
-    full = train.start(train.configuration(**RUNS["full model"] | {"d_e": 98}))
-    assert (E[0] != E[1]).any() and abs(full["W"].std() / 0.5 - 1) < 0.05
-    assert abs(sts.cosine(full["V"], full["W"][:2])) < 5 / math.sqrt(200)
-    for name in RUNS:                               # runs of one seed see the same sequences
-        c = train.configuration(**RUNS[name] | {"d_e": 32, "batch": 16, "seed": 1})
-        assert all(map(np.array_equal, train.batch(c, 5), train.batch(configs[1], 5)))
+    assert X.shape == (16, 8, 2) and len({X.tobytes() for X, _, _ in seen}) == 1 + 11 * c.fresh
+    if c.model == "attention":
+        drawn = {E_k.tobytes() for _, _, E in seen for E_k in E}
+        assert len(drawn) == (12 * c.draws if c.pe == "stochastic" else 1)
+        assert E.shape == (c.draws, 8, 16) and (name != "one-hot" or (E == np.eye(8, 16)).all())
 
 
 @pytest.mark.parametrize("name", ("stochastic", "fixed", "one-hot", "full model", "net"))
-def test_errors_are_losses_on_the_same_new_sequences_at_every_evaluation(name):
-    c = train.configuration(**RUNS[name] | {"T_test": [8, 6, 12], "q_test": [2, 1]})
-    run, net, rng = train.start(c), name == "net", np.random.default_rng(0)
-    run |= {} if net else {key: rng.standard_normal(run[key].shape) for key in "WV"}
-    assert run["tests"].tolist() == [[8, 2], [6, 2], [12, 2], [8, 1]][:1 if net else 4]
-    for run["t"] in run["eval_step"][[0, -1]]:
-        train.evaluate(run)
-    for (k, (T, q)), i in itertools.product(enumerate(run["tests"]), (0, -1)):
-        X, y = sts.sample_sts(train.stream(c, "tests", k, 0), 8, T, 2, q, np.float32)
-        how = train.encodings(run, T, 16, "tests", k, 1), c.attend_to_query, c.query
+def test_errors_are_losses_on_the_same_new_sequences_at_every_evaluation(name, monkeypatch):
+    seen, output, net = [], train.output, name == "net"
+    monkeypatch.setattr(train, "output", lambda run, *now: seen.append(now) or output(run, *now))
+    run = train.train(**RUNS[name] | {"T_test": [8, 6, 12], "q_test": [2, 1]})
+    tests = [[8, 2], [6, 2], [12, 2], [8, 1]][:1 if net else 4]
+    assert run["tests"].tolist() == tests
+    c, last = run["config"], seen[-len(tests):]
+    for k, ((T, q), (X, y, E)) in enumerate(zip(tests, last)):
+        assert all(map(np.array_equal, (X, y, E), seen[k]))     # those of the first evaluation
+        assert X.shape == (8, T, 2) and y.shape == (8, q) and X[0, 0, 0] not in train.batch(c, 0)[0]
+        assert net or E.shape == (16 if c.pe == "stochastic" else 1, T, 16)
         L = [fcn.loss(train.layers(run), X[[b]], y[[b]]) if net else
-             sts.loss(run["W"], run["V"], X[[b]], y[[b]], *how) for b in range(8)]
-        found = run["error"][i, k], run["se"][i, k]
-        allclose(found, [np.mean(L), np.std(L) / math.sqrt(8)], rtol=1e-5)
-        if k == 0 and not net:
-            P = sts.attention(run["W"], X, y, *how)
-            star = sts.ground_truth(2, 16, 8 if name == "one-hot" else None)
-            seen = [np.mean([P[:, b, y[b]].sum(axis=1) for b in range(8)]),
-                    *(sts.cosine(run[key], other) for key, other in zip("WV", star))]
-            allclose([run[key][i] for key in ("on_selected", "cos_W", "cos_V")], seen, rtol=1e-5)
+             sts.loss(run["W"], run["V"], X[[b]], y[[b]], E, c.attend_to_query, c.query)
+             for b in range(8)]
+        allclose(run["error"][-1, k], np.mean(L), rtol=1e-5)
+        allclose(run["se"][-1, k], np.std(L) / math.sqrt(8), rtol=1e-5)
+    if not net:
+        X, y, E = last[0]
+        P = sts.attention(run["W"], X, y, E, c.attend_to_query, c.query)
+        W_star, V_star = sts.ground_truth(2, 16, 8 if name == "one-hot" else None)
+        selected = np.mean([P[:, b, y[b]].sum(axis=1) for b in range(8)])
+        allclose([run[key][-1] for key in ("on_selected", "cos_W", "cos_V")],
+                 [selected, sts.cosine(run["W"], W_star), sts.cosine(run["V"], V_star)], rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_repeats_and_resumes_bit_for_bit(name, tmp_path):
-    run = train.train(lambda run: run["t"] == 6 and train.save(run, tmp_path / "6.npz"),
-                      **RUNS[name])
-    assert_same(train.train(**vars(run["config"])), run)
-    assert_same(train.descend(train.load(tmp_path / "6.npz", run["config"])), run)
-    weights = [run[key] for key in run if re.match("[WVE]$|[mv]_|weight|bias", key)]
-    assert len(weights) > 1 and {array.dtype for array in weights} == {np.dtype("float32")}
-    assert run["loss"][-1] < 0.9 * run["loss"][0] or name != "net"
+    run = train.train(lambda run: train.save(run, tmp_path / f"{run['t']}.npz"), **RUNS[name])
+    again = train.train(**vars(run["config"]))
+    resumed = train.descend(train.load(tmp_path / "6.npz"))
+    assert {path.stem for path in tmp_path.iterdir()} == {"0", "3", "6", "9", "12"}
+    assert run.keys() == again.keys() == resumed.keys()
+    for key in run:
+        np.testing.assert_array_equal(run[key], again[key])
+        np.testing.assert_array_equal(run[key], resumed[key])
 
 
-DEFAULTS = {"T": 200, "d": 5, "q": 3, "model": "attention", "pe": "stochastic", "seed": 0,
-            "law": "rademacher", "d_e": 170, "attend_to_query": False, "query": "sum", "lr": 4,
-            "init_std": 0.0, "hidden": [175], "batch": 256, "fresh": False, "optimizer": "gd",
-            "steps": 5000, "schedule": "constant", "evaluations": 10, "eval_sequences": 128,
-            "draws": 1, "eval_draws": 16, "T_test": [250, 300, 350, 400], "q_test": [2, 3, 4, 5, 8]}
+# Settings, and the two programs
 
 
-@pytest.mark.parametrize("given, others", [
-    ({}, {}), ({"T": 4, "pe": "onehot"}, {"d_e": 8, "hidden": [13], "T_test": [5, 6, 7, 8],
-                                          "q_test": [2, 3, 4]}),
-    ({"law": "orthonormal", "d_e": 300}, {"hidden": [305], "T_test": [250, 300]}),
-    ({"law": "orthonormal"}, {"d_e": 400, "hidden": [405]}), ({"model": "fcn"}, {"lr": 0.02}),
-    ({"optimizer": "adam"}, {"lr": 0.01}),
-    ({"model": "fcn", "optimizer": "adam"}, {"lr": 0.01}), ({"quick": True}, {
-        "T": 50, "d_e": 100, "steps": 2000, "evaluations": 20, "lr": 2, "T_test": [62, 75, 87, 100],
-        "hidden": [105]})])
-def test_defaults_are_those_of_the_help(given, others):
-    found = vars(train.configuration(**given))
-    assert {"quick": True} | found == {"quick": True} | DEFAULTS | given | others
-    text = " ".join(train.command_line().format_help().split("options:")[1].split())
-    for name, value in DEFAULTS.items():
-        shown = {"d_e": "(170, or ", "lr": "(4; 2 with --quick, 0.02 for a net, 0.01 for Adam)",
-                 "hidden": "(one layer, d + d_e)", "T_test": "(5/4, 3/2, 7/4 and 2 T)",
-                 "q_test": "(2, 3, 4, 5 and 8)"}.get(name, f"({value})")
-        part = re.split(" --(?!quick,)", text.split(f" --{name.replace('_', '-')} ")[1])[0]
-        assert shown in part or value is False
-
-
-def test_a_new_law_is_one_entry_of_LAWS(monkeypatch):
-    monkeypatch.setitem(sts.LAWS, "ones", (lambda rng, T, d_e: np.ones((T, d_e)), lambda T: 3 * T))
-    run = train.train(T=8, law="ones", steps=1, lr=1e-3)
-    assert (train.encodings(run, 8, 1, "encodings", 0) == np.ones((1, 8, 48))).all()
-    assert "ones" in train.command_line().format_help()
+def test_defaults_fit_the_other_settings():
+    rates = [({}, 4), ({"T": 99}, 2), ({"d": 11}, 2), ({"batch": 32}, 1), ({"T": 120, "q": 11}, 1),
+             ({"model": "fcn"}, 0.02), ({"optimizer": "adam"}, 0.01)]
+    for given, lr in rates:
+        assert train.configuration(**given).lr == lr
+    assert train.configuration(T=4, pe="onehot").T_test == [5, 6, 7, 8]
 
 
 @pytest.fixture
 def command(monkeypatch, capsys, tmp_path):
-    """A function from flags to what main returns, or its exit status, and to what it prints."""
+    """A function from flags to the exit status, and to what is printed."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(train, "RUNS", tmp_path / "runs")
+    monkeypatch.setattr(plots, "ProcessPoolExecutor", lambda jobs, *_: ThreadPoolExecutor(jobs))
 
-    def call(flags, program=train, settings={}, **arguments):
-        given = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
-        monkeypatch.setattr(sys, "argv", [f"{program.__name__}.py", *given, *flags.split()])
+    def call(flags, program=train, *given):
+        monkeypatch.setattr(sys, "argv", [f"{program.__name__}.py", *flags.split()])
         try:
-            result = program.main(**arguments)
+            return program.main(*given), *capsys.readouterr()
         except SystemExit as end:
-            result = end.code
-        return result, *capsys.readouterr()
+            return end.code, *capsys.readouterr()
     return call
 
 
-@pytest.mark.parametrize("given, words", [
-    ({"attend_to_query": "no"}, "--attend-to-query: .*'no'"), ({"quick": "no"}, "--quick: .*'no'"),
-    ({"pe": "sinus"}, "--pe: invalid choice: 'sinus' .*stochastic.*fixed.*onehot"),
-    ({"steps": "1e4"}, "--steps: need a whole number above 0, got '1e4'"),
-    ({"T": 2.5}, "--T: need a whole number above 0, got '2.5'"),
-    ({"seed": -1}, "--seed: need a whole number of at least 0, got '-1'"),
-    ({"lr": math.inf}, "--lr: need a finite number above 0, got 'inf'"),
-    ({"init_std": -1}, "--init-std: need a finite number of at least 0, got '-1'"),
-    ({"q": 201}, "--q, --q-test: need at most the length, got 201 for length 200"),
-    ({"law": "orthonormal", "d_e": 199}, "orthonormal .* 200 positions need d_e >= 200, got 199"),
-    *(({name: None}, rf"--{name.replace('_', '-')}: .*None") for name in DEFAULTS),
-    ({"q_test": 5, "T": 0}, "--q-test: need a list, got 5|--T: "), ({"hidden": []}, "--hidden: "),
-    ("--model fcn --hidden 5 x", "--hidden: need a whole number above 0, got 'x'"),
-    ("--q-test 2 201", "--q, --q-test: need at most the length, got 201 for length 200"),
-    ("--pe onehot --T-test 401", "onehot encodings of 401 positions need d_e >= 401, got 400"),
-    ("--full-batch", "unrecognized arguments: --full-batch"),
-    ("--batch 1000000000000", "Unable to allocate"),
-    ("--out /dev/null/new/run.npz", ".*Not a directory"),
-    ("no-such-figure", ".*'no-such-figure' is not one of 1, 2, 3, 4, 5, widths"),
-    ("1 --jobs 0", "argument --jobs: need a whole number above 0, got '0'"),
-    ("1 --out /dev/null/figures", ".*Not a directory")], ids=str)
-def test_what_is_impossible_is_refused_in_one_line_from_python_and_as_flags(given, words, command):
-    flags, settings = (given, {}) if isinstance(given, str) else ("", given)
-    if settings:
-        with pytest.raises(ValueError, match=f"^({words})"):
-            train.train(**settings)
-    program = train if settings or flags.startswith("--") else plots
-    status, out, err = command(flags, program, settings)
-    *usage, line = err.splitlines()
-    assert (status, os.listdir(), usage if program is train else []) == (2, [], [])
-    assert program is plots or not usage
-    assert re.match(f"{program.__name__}.py: error: ({words})", line) and out.count("\n") <= 1
+@pytest.mark.parametrize("setting", [
+    *({name: 0} for name in "T d q d_e batch draws steps evaluations eval_draws".split()),
+    *({name: "x"} for name in train.CHOICES), {"pe": None}, {"T": "x"}, {"steps": 2.5},
+    {"seed": -1}, {"init_std": -0.1}, {"lr": 0}, {"lr": math.nan}, {"lr": math.inf}, {"fresh": 3},
+    {"hidden": [8]}, {"model": "fcn", "hidden": [0]}, {"q": 201}, {"T_test": [2]},
+    {"q_test": [2, 201]}, {"law": "orthonormal", "d_e": 199}], ids=str)
+def test_impossible_settings_are_refused(setting):
+    with pytest.raises(ValueError, match="got"):        # it says which value was given
+        train.train(**setting)
 
 
-def test_the_program_prints_what_its_file_holds(command, capsys):
-    given = {"T": 20, "d": 3, "q": 2, "d_e": 40, "steps": 6, "evaluations": 3}
-    status, out, err = command("", settings=given)
-    path, = Path("runs").iterdir()                  # named after the flags
-    run, lines = train.load(path), [line.split() for line in out.splitlines()]
-    assert (status, err) == (None, "") and max(map(len, out.splitlines())) <= 80
-    assert_same(run, train.train(train.progress, **given))
-    assert str(path) in out and capsys.readouterr().out in out      # progress prints the table
-    losses = run["loss"].reshape(3, 2).mean(axis=1)
-    rows = [[2, 4, 6], losses, run["error"][1:, :5], run["on_selected"][1:]]
-    rows = [[f"{row[0]:.0f}", *(f"{x:.4f}" for x in row[1:])] for row in np.column_stack(rows)]
-    rows.append("step loss T=20 T=25 T=30 T=35 T=40 selected".split())
-    assert all(row in lines for row in rows)
-    for (T, q), *last in zip(train.tests(run["config"]), run["error"][-1], run["se"][-1]):
-        shown = numbers(f"T = {T}, q = {q} # # #%", out)[0]
-        allclose(shown / [1, 1, 100], [*last, last[0] * 2 * q / 3], atol=6e-4)
-    allclose(numbers("training loss # #%", out), [[losses[-1], losses[-1] / 0.0075]], atol=0.06)
-    _, out, _ = command("--model fcn --T 6 --d 2 --q 2 --hidden 5 9 --steps 9")
-    bound = numbers("first layer of width 5 has an expected error below #", out)
-    assert abs(bound - fcn.width_lower_bound(5, 6, 2, 2)) < 6e-5 and len(os.listdir("runs")) == 2
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("program, flags, words", [
+    (train, "--d-e 0", "--d-e above 0"), (train, "--q 201", "q T 201 200"),
+    (train, "--hidden 8", "--hidden --model fcn"), (train, "--step 1", "--step"),
+    (train, "--out run.txt", ".npz"), (train, "--out /dev/null/new/run.npz", "directory"),
+    (train, "--resume --out junk.npz", "junk.npz"), (train, "--batch 1000000000000", "allocate"),
+    (train, "--T 20 --batch 32 --steps 200 --evaluations 40 --d-e 40 --q 20 --lr 4", "--lr"),
+    (train, "--T 20 --batch 32 --steps 200 --evaluations 40 --model fcn --lr 100", "--lr"),
+    (plots, "diverges", "diverges --lr"), (plots, "1 --jobs 0", "--jobs 0"),
+    (plots, "1 no-such", "diverges no-such"), (plots, "1 --out /dev/null/new", "directory")])
+def test_what_cannot_be_done_ends_in_one_line(program, flags, words, command):
+    """A run that diverges shows and keeps no absurd number."""
+    Path("junk.npz").write_text("junk")
+    given = ({"1": (None, "", set()), "diverges": (None, "", {"one"})},
+             lambda quick: {("one",): SMALL | {"lr": 1e6}}, Path("new"))
+    status, out, err = command(flags, program, *given if program is plots else ())
+    assert status == 2 and err.count("\n") == 1 and all(word in err for word in words.split())
+    kept = [train.load(path)["error"] for path in Path("runs").rglob("*.npz")]
+    assert all(x < 100 for x in [*numbers(r"(\d+\.\d+\S*\d)", out), *map(np.nanmax, kept)])
 
 
-def test_a_stopped_run_resumes_in_its_file(command, monkeypatch):
-    command("--lr 1 --out run.npz", settings=SMALL)     # a run of other settings, to be replaced
-    rates = Mock(side_effect=[*16 * [0.5], KeyboardInterrupt, *99 * [0.5]])
-    monkeypatch.setattr(train, "learning_rate", rates)
-    status, _, err = command("--out run.npz", settings=SMALL)
-    stopped = train.load("run.npz")
-    assert status == 1 and "--resume continues it" in err
-    assert (stopped["t"], stopped["config"].lr) == (6, 0.5)
-    _, out, _ = command("--out run.npz --resume", settings=SMALL)
-    assert numbers(r"\n #(?=\s+\d)", out)[:, 0].tolist() == [6, 9, 12]   # the steps in the table
-    assert_same(train.load("run.npz"), train.train(**SMALL))
+def test_wrong_positions_are_refused():
+    W, V, X, y, E = example()
+    indicator = np.array([[j in row for j in range(5)] for row in y], int)
+    for wrong in y + 5 - y.max(), y - 1 - y.min(), indicator, y[:3]:
+        pytest.raises(ValueError, sts.sts_target, X, wrong)
+        pytest.raises(ValueError, sts.forward, W, V, X, wrong, E)
+        pytest.raises(ValueError, fcn.encode, X, wrong)
 
 
-def test_a_file_is_replaced_as_a_whole_and_only_if_it_holds_a_run(command, monkeypatch):
-    def write_half(file, **arrays):
-        file.write(b"half")
-        raise OSError("no space left")
-
-    run, words = train.train(**SMALL), {"other.npz": "holds a run with lr 0.5", "edited.npz":
-                                        "holds a run with other code in sts.py, fcn.py or train.py"}
-    train.save(run, "other.npz")
-    train.save(train.train(**SMALL | {"lr": 1}) | {"code": "other"}, "edited.npz")
-    train.save(run | {"object": np.array({})}, "pickle.npz")
-    Path("notes.txt").write_text("not a run")
-    before = {path: path.read_bytes() for path in Path().iterdir()}
-    monkeypatch.setattr(np, "savez", write_half)
-    for path, resume in itertools.product(before, ("", "--resume")):
-        _, _, err = command(f"--lr 1 --out {path} {resume}", settings=SMALL)
-        problem = f"{path} {words.get(path.name, 'does not hold a run')}"
-        problem = "no space left" if path.name in words and not resume else problem
-        assert err == f"train.py: error: {problem}\n"
-    with pytest.raises(OSError):
-        plots.save_picture(Mock(savefig=write_half), Path("notes.txt"))
-    assert {path: path.read_bytes() for path in Path().iterdir()} == before
+FLAGS = "--quick --T 20 --d 3 --q 2 --steps 6 --evaluations 3"
 
 
-@pytest.mark.parametrize("name, old, new", [
-    ("sts.py", "L = 0.5 *", "L = 0.25 *"), ("fcn.py", "[1.0]", "[2.0]"),
-    ("train.py", "beta1=0.9", "beta1=0.8"), ("train.py", "abbrev=False", "abbrev=True")])
-def test_comments_and_docstrings_are_no_other_code(name, old, new, monkeypatch, tmp_path):
-    for file in "sts.py", "fcn.py", "train.py":
-        text = Path(shutil.copy(HERE / file, tmp_path)).read_text(encoding="utf-8")
-        if file == name:
-            edits = [text, text.replace('"""\n', 'Edited"""  # edited\n'), text.replace(old, new)]
-    monkeypatch.setattr(train, "HERE", tmp_path)
-    one, same, other = ((tmp_path / name).write_text(edit) and train.code() for edit in edits)
-    assert one == same != other and len({*edits}) == 3
+def test_the_program_prints_what_its_file_holds(command):
+    status, out, _ = command(FLAGS)
+    path, = Path("runs").iterdir()
+    run, own = train.load(path), {"T": 20, "d": 3, "q": 2, "steps": 6, "evaluations": 3}
+    assert run["config"] == train.configuration(**train.QUICK | own)
+    for i in 1, 2, 3:
+        shown = re.search(rf"^ +{2 * i} .*", out, re.MULTILINE)[0].split()
+        held = [run["loss"][2 * i - 2:2 * i].mean(), run["on_selected"][i]]
+        held += [*run["error"][i, run["tests"][:, 1] == 2]]         # at all lengths
+        assert {f"{value:.4f}" for value in held} <= {*shown}
+    for (T, q), error, se in zip(run["tests"], run["error"][-1], run["se"][-1]):
+        assert re.search(rf"{T}\D+{q} +{error:.4f} +{se:.4f} +{error * 2 * q / 3:.1%}", out)
+    assert status is None and str(path) in out and "--steps 6" in out       # its plateau is longer
+    assert abs(numbers(r"after about (\d+)", out) / train.plateau(run["config"]) - 1) < 0.05
+    out = command(f"{FLAGS} --model fcn --hidden 30 9")[1]
+    assert f" {fcn.width_lower_bound(30, 20, 3, 2):.4f}" in out
 
 
-@pytest.mark.parametrize("flags", (
-    "--T 20 --q 20 --steps 50", "--T 1 --q 1 --steps 50", "--optimizer adam --lr 1e10 --T 20",
-    "--T 20 --lr 300 --steps 60 --evaluations 1", "--T 20 --lr 1e30 --steps 1",
-    "--model fcn --T 20 --lr 100 --steps 50"))
-def test_a_diverging_run_ends_with_one_line(flags, command):
-    status, out, err = command(f"--d-e 40 --batch 32 {flags} --out run.npz")
-    assert status == 1 and re.fullmatch("train.py: error: the run diverges, with a loss of .+ at "
-                                        r"step \d+: try a lower lr than .+\n", err)
-    run = train.load("run.npz")
-    assert run["t"] <= numbers("at step #", err) <= 60 and np.nanmax(run["error"]) < 100
-    assert (numbers(r" #", out.split("predictor")[1]) < 100).all()      # no absurd number
+def test_no_step_of_a_run_is_lost(command, monkeypatch):
+    """By Ctrl-C, even as its file is written, or if --resume is forgotten."""
+    def savez(file, **run):
+        write(file, **run)
+        if run["t"] == stop:
+            Path(file).write_bytes(b"half a run")
+            raise KeyboardInterrupt
+
+    write = np.savez
+    monkeypatch.setattr(np, "savez", savez)
+    for stop, flags, word in (4, "", "--resume"), (2, "", "--resume"), (6, "--resume --lr 1", "lr"):
+        status, _, err = command(f"{FLAGS} --out run.npz {flags}")
+        assert status == (2 if "lr" in flags else 1) and word in err.splitlines()[-1]
+        assert train.load("run.npz")["t"] == 2 and len([*Path().glob("*npz*")]) == 1
+    stop = None
+    out = command(f"{FLAGS} --out run.npz --resume")[1]
+    assert numbers(r"^ +(\d+) +0", out).tolist() == [2, 4, 6]
+    assert "--resume" in command(f"{FLAGS} --resume")[1]        # there is no such file, it says
 
 
-@pytest.mark.parametrize("quick", (False, True))
-def test_the_arms_are_what_headlines_and_captions_say(quick):
-    arms = {key: vars(train.configuration(**arm)) for key, arm in plots.arms(quick).items()}
-    common = {"model": "attention", "pe": "stochastic", "attend_to_query": False, "query": "sum"}
-    full, small = {"law": "orthonormal", "optimizer": "gd"}, {"law": "rademacher", "eval_draws": 16}
-    task = {"T": 10, "d": 5, "q": 3, "fresh": True}
-    facts = {("full model",): common | full | {"attend_to_query": True, "query": "mean"},
-             ("attention", 10): common | full | task}
-    for how in "gd", "adam":
-        facts[how, "stochastic"] = common | small | {"optimizer": how, "fresh": True, "init_std": 0}
-        facts[how, "fixed"] = arms[how, "stochastic"] | {"pe": "fixed"}     # the only difference
-    for m, hidden in plots.NETS:
-        facts["net", m, hidden] = task | {"model": "fcn", "hidden": [m, max(m, 64)][:hidden]}
-    for key in arms.keys() - facts.keys():
-        facts[key] = common | small | {"T": key[2], "d": 5, "q": 3, "d_e": key[3], "fresh": False}
-    assert {key: {name: arms[key][name] for name in facts[key]} for key in arms} == facts
-    assert {arm["optimizer"] for key, arm in arms.items() if key[0] in ("net", "width")} == {"adam"}
+# The figures of plots.py
 
 
-def draw(name):
-    """A figure of runs as if trained, with random losses, errors and cosines; and its runs."""
-    rng, runs = np.random.default_rng(0), {}
+@pytest.fixture(scope="module")
+def drawn():
+    """Each figure, drawn once, and the runs: as if trained, but with random numbers as results."""
+    runs, figures, rng = {}, {}, np.random.default_rng(0)
+    for key, arm in plots.arms(quick=True).items():
+        for seed in plots.SEEDS:
+            run = train.start(train.configuration(**arm | {"eval_sequences": 1, "seed": seed}))
+            for part in {"W", "V", "loss", "error", "cos_W", "cos_V"} & run.keys():
+                run[part] = rng.uniform(0.01, 0.2, run[part].shape)
+            runs.setdefault(key, []).append(run)
+    with plt.rc_context(plots.STYLE):
+        for name, (function, headline, needs) in plots.FIGURES.items():
+            figures[name] = function({key: runs[key] for key in runs if key[0] in needs})
+            figures[name].suptitle(headline)
+            figures[name].draw_without_rendering()
+    yield figures, runs
     plt.close("all")
-    function, _, needs = plots.FIGURES[name]
-    arms = plots.arms(quick=True)
-    for key, seed in itertools.product([key for key in arms if key[0] in needs], plots.SEEDS):
-        settings = arms[key] | {"eval_sequences": 1, "seed": seed}
-        run = train.start(train.configuration(**settings))
-        for part in {"W", "V", "loss", "error", "cos_W", "cos_V"} & run.keys():
-            run[part] = rng.uniform(0.01, 0.2, run[part].shape)
-        runs.setdefault(key, []).append(run)
-    return function(runs), runs
 
 
-@pytest.mark.parametrize("name, titles, labels", [
-    ("1", ["training loss L", "1/L", "cosine similarity"],
-     ["derived slope,\n4 lr/($q^2 d_e$) a step", "cos(W, W*)", "cos(V, V*)"]),
-    ("3", [f"{name} {when} training" for name in "WV" for when in ("before", "after")], []),
-    ("widths", ["error at T = 10", "$d_e$ that attention needs for an error of 10% of d/(2q)"],
-     ["bound for every net", "trained nets, 1 hidden layer", "trained nets, 2 hidden layers",
-      "constructed nets (fcn.py)", "trained attention", "trained", "predicted"])])
-def test_figures_1_3_and_widths(name, titles, labels):
-    figure, _ = draw(name)
-    axes = [axis for axis in figure.axes if axis.get_title()]
-    lines = {line.get_label(): line.get_xydata().T for axis in axes for line in axis.lines}
-    legends = [axis.get_legend().texts for axis in axes if axis.get_legend()]
-    assert [text.get_text() for text in itertools.chain(*legends)] == labels
-    assert [axis.get_title() for axis in axes] == titles
-    dotted = [line.get_xydata()[0] for line in axes[0].lines if line.get_linestyle() == ":"]
-    if name == "1":
-        assert dotted[0][1] == 0.75 and axes[0].texts[0].get_text() == "zero predictor"
-    elif name == "widths":
-        assert dotted[0][0] == 50 and axes[0].texts[0].get_text() == "T d = 50"
-        losses = [fcn.constructed_loss(10, 5, 3, 5, narrow) for narrow in (True, False)]
-        allclose(lines["constructed nets (fcn.py)"], [[50, 100], losses])
-        m, bound = lines["bound for every net"]
-        allclose(bound, fcn.width_lower_bound(m, 10, 5, 3))
+def line(axis, x, y):
+    """The line of an axis through the points (x, y), which must be there."""
+    return next(line for line in axis.lines if len(x) == len(line.get_xydata())
+                and np.allclose(line.get_xydata().T, [x, y]))
+
+
+def test_figure_1_shows_the_loss_its_inverse_and_the_cosines(drawn):
+    figures, runs = drawn
+    left, middle, right = figures["1"].axes
+    styles = {curve.get_label(): curve.get_linestyle() for curve in right.lines}
+    for run in runs["full model",]:
+        t, L = np.arange(9.5, 2000, 20), run["loss"].reshape(100, 20).mean(axis=1)
+        assert line(left, t, L) and line(middle, t, 1 / L)
+        for name in "WV":
+            curve = line(right, run["eval_step"], run[f"cos_{name}"])
+            assert curve.get_linestyle() == styles[f"cos({name}, {name}*)"]
+    assert "loss" in left.get_title() and "1/L" in middle.get_title()
+    assert line(left, [0, 1], [3 / 4, 3 / 4])                               # d/(2q)
+    (t, y), = [curve.get_data() for curve in middle.lines if curve.get_linestyle() == ":"]
+    allclose(np.diff(y) / np.diff(t), 4 * 4.0 / (2 ** 2 * 40))              # 4 lr/(q^2 d_e)
+
+
+@pytest.mark.parametrize("name", plots.FIGURES)
+def test_no_text_leaves_a_picture(name, drawn):
+    figure = drawn[0][name]
+    box, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
+    assert -0.02 < box.x0 and box.x1 < width + 0.02 and -0.02 < box.y0 and box.y1 < height + 0.02
 
 
 @pytest.mark.parametrize("name, how, subsets", [("2", "gd", []), ("4", "gd", [2, 4, 5, 8]),
                                                 ("5", "adam", [2, 4, 5, 8])])
-def test_figures_2_4_and_5(name, how, subsets):
-    figure, runs = draw(name)
-    panels = {axis.get_title(): axis for axis in figure.axes if axis.get_visible()}
-    tests = {f"$T_{{test}}$ = {T}": (T, 3) for T in (62, 75, 87, 100)}
-    tests |= {f"$q_{{test}}$ = {q}": (50, q) for q in subsets} | {"the trained task": (50, 3)}
-    assert panels.keys() == tests.keys() and [*panels][0] == "the trained task"
-    for title, (T, q) in tests.items():
-        axis, ends = panels[title], {}
-        assert axis.get_subplotspec().rowspan.start == ("q" in title)
-        lines = {line.get_label(): line for line in axis.lines}
-        for pe, color, style in ("stochastic", plots.STOCHASTIC, "-"), ("fixed", plots.FIXED, "--"):
-            column = runs[how, pe][0]["tests"].tolist().index([T, q])
-            curves = np.array([run["error"][:, column] for run in runs[how, pe]])
-            mean, band = curves.mean(axis=0), axis.collections[pe == "fixed"].get_paths()[0]
-            assert {*curves.min(axis=0), *curves.max(axis=0)} == {*band.vertices[:, 1]}
-            assert (lines[pe].get_color(), lines[pe].get_linestyle()) == (color, style)
-            allclose(lines[pe].get_xydata().T, [runs[how, pe][0]["eval_step"], mean])
-            ends[mean[-1]], = [text for text in axis.texts if text.get_text() == pe]
-            assert ends[mean[-1]].get_color() == color and ends[mean[-1]].xy[1] == mean[-1]
-        assert [ends[end].get_va() for end in sorted(ends)] == ["top", "bottom"]
-        zero = [line.get_ydata()[0] for line in axis.lines if line.get_linestyle() == ":"]
-        assert zero == [5 / (2 * q)]                                        # d/(2q)
-        named = "zero predictor" in [text.get_text() for text in axis.texts]
-        assert named == (title in ("the trained task", "$q_{test}$ = 2"))
+def test_figures_2_4_and_5_show_means_and_ranges_of_the_errors(name, how, subsets, drawn):
+    figures, runs = drawn
+    redrawn, fixed = (vars(runs[how, pe][0]["config"]) for pe in ("stochastic", "fixed"))
+    assert redrawn | {"pe": "fixed", "draws": 1} == fixed
+    panels = {(50, 3), *((T, 3) for T in (62, 75, 87, 100)), *((50, q) for q in subsets)}
+    for axis in filter(lambda axis: axis.get_visible(), figures[name].axes):
+        shown = re.search(r"([Tq])_.*= (\d+)", axis.get_title()) or ["", "T", "50"]
+        T, q = (int(shown[2]), 3) if shown[1] == "T" else (50, int(shown[2]))
+        panels.remove((T, q))
+        for pe, color, band in zip(("stochastic", "fixed"), (plots.STOCHASTIC, plots.FIXED),
+                                   axis.collections):
+            arm = runs[how, pe]
+            column = arm[0]["tests"].tolist().index([T, q])
+            curves = np.array([run["error"][:, column] for run in arm])
+            mean = line(axis, arm[0]["eval_step"], curves.mean(axis=0))
+            assert mean.get_color() == color
+            assert mean.get_label() == {"stochastic": "redrawn", "fixed": "fixed"}[pe]
+            height = band.get_paths()[0].vertices[:, 1]
+            assert {*height} == {*curves.min(axis=0), *curves.max(axis=0)}
+        assert line(axis, [0, 1], [5 / (2 * q)] * 2)
+    assert not panels
 
 
-@pytest.mark.parametrize("name", plots.FIGURES)
-def test_no_text_leaves_a_picture(name):
-    with plt.rc_context(plots.STYLE):
-        figure, _ = draw(name)
-        figure.suptitle(plots.FIGURES[name][1])
-        figure.draw_without_rendering()
-        box, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
-    assert -0.02 < box.x0 and box.x1 < width + 0.02 and -0.02 < box.y0 and box.y1 < height + 0.02
-    assert figure.get_supxlabel().count("\n") <= 1            # a caption has two lines
+def test_figure_3_shows_the_weights_before_and_after_training(drawn):
+    figures, runs = drawn
+    run = runs["full model",][0]                                # d = 3 and 25 encoding coordinates
+    panels = [axis for axis in figures["3"].axes if axis.images]
+    for axis in panels:
+        name, when = axis.get_title().split()[:2]
+        weights = {"before": train.start(run["config"]), "after": run}[when][name]
+        np.testing.assert_array_equal(axis.images[0].get_array(), weights[:28, :28])
+        assert ("query" if name == "W" else "key") in axis.get_xlabel()
+    assert len(panels) == 4
 
 
-def test_a_caption_names_what_all_runs_share(monkeypatch):
-    monkeypatch.setitem(train.OPTIMIZERS, "other", train.gd)
-    adam = [{"optimizer": "adam", "fresh": True, "batch": 7, "q": q, "d_e": 9 * q} for q in (2, 4)]
-    for given, words in [
-            (adam, "T = 200, d = 5, lr = 0.01, Adam, fresh batches of 7 sequences."),
-            ([{}], "T = 200, q = 3, d = 5, $d_e$ = 170, lr = 4, gradient descent, one full batch "
-             "of 256 sequences."),
-            ([{"optimizer": "other", "T": T, "batch": T} for T in (8, 9)],
-             "q = 3, d = 5, $d_e$ = 170, lr = 4, Other.")]:
-        figure, runs = plt.figure(), [{"config": train.configuration(**arm)} for arm in given]
-        plots.caption(figure, "A text.", *runs)
-        assert " ".join(figure.get_supxlabel().split()) == f"A text. {words}"
+def test_widths_shows_nets_and_attention_at_their_widths(drawn):
+    figures, runs = drawn
+    axis, = figures["widths"].axes
+    expected = {"bound": [[m, fcn.width_lower_bound(m, 10, 5, 3)] for m in range(101)],
+                "attention": [[5 + 20, run["error"][-1, 0]] for run in runs["attention",]]}
+    for hidden in 1, 2:
+        arms = [runs["net", m, hidden] for m in (5, 15, 25, 40, 50)]
+        assert all(arm[0]["config"].schedule == "cosine" for arm in arms)
+        expected[f"{hidden} hidden"] = [[run["config"].hidden[0], run["error"][-1, 0]]
+                                        for arm in arms for run in arm]
+    for label, points in expected.items():
+        found, = [curve.get_xydata() for curve in axis.lines if label in curve.get_label()]
+        allclose(sorted(found.tolist()), sorted(points))
 
 
-def test_crossing_net_width_and_predicted_error():
-    for errors, size in [((0.2, 0.05, 0.01), math.sqrt(50 * 80)), ((0.05, 0.05, 0.05), math.nan),
-                         ((0.05, 0.2, 0.05), math.sqrt(80 * 120)), ((0.01, 0.01, 0.2), math.nan),
-                         ((math.nan, 0.2, 0.05), math.sqrt(80 * 120))]:
-        allclose(plots.crossing([50, 80, 120], errors, 0.1), size)
-    T, d, q, d_e, n, rng = 10, 5, 3, 16, 32_000, np.random.default_rng(0)
-    allclose(fcn.width_lower_bound(plots.net_width(T, d, q), T, d, q), 0.1 * d / (2 * q))
-    E, y, found = sts.positional_encoding("rademacher", T, d_e, rng, n), [4, 0, 7], []
-    scores, target = E @ E[:, y].sum(axis=1)[:, :, None], np.isin(np.arange(T), y) / q
-    for a in np.geomspace(1, 30, 40):                       # W = a W*, V = alpha V*
-        P = sts.softmax(a * scores[:, :, 0])
-        alpha = (P @ target).mean() / (P * P).sum(axis=1).mean()
-        many = alpha * P.reshape(-1, 16, T).mean(axis=1)    # over x the loss is d/2 |P - target|^2
-        found.append([d / 2 * ((f - target) ** 2).sum(axis=1) for f in (alpha * P, many)])
-    losses = min(found, key=lambda pair: pair[0].mean())[1]
-    gap = plots.predicted_error(T, d, q, d_e, rng, n) - losses.mean()
-    assert abs(gap) < 5 * losses.std() / math.sqrt(n / 16)
+def test_captions_say_what_the_runs_are(drawn):
+    for name, key in {"1": "full model", "2": "gd", "4": "gd", "5": "adam"}.items():
+        run = next(arm[0] for (first, *_), arm in drawn[1].items() if first == key)
+        text, c = drawn[0][name].get_supxlabel(), run["config"]
+        found = re.findall(r"\b(T|q|d|d_e|lr)\$?\s=\s(\d[\d.]*\d|\d)", text)
+        assert len(found) == 5 and all(float(value) == vars(c)[label] for label, value in found)
+        assert ("fresh" in text, "Adam" in text) == (c.fresh, c.optimizer == "adam")
+        draws = re.findall(r"(\d+)\sdraws", plots.FIGURES[name][1] + text)
+        assert {*draws} == ({str(c.draws), str(c.eval_draws)} if c.fresh else set())
 
 
-def test_runs_are_trained_unless_kept(tmp_path):
-    wanted = [train.train(**SMALL, seed=seed) for seed in range(3)]
-    for seed, run in enumerate(wanted):
-        train.save(run | {"loss": np.zeros(12)}, tmp_path / f"good seed {seed}.npz")
-    (tmp_path / "bad seed 0.npz").write_bytes(b"damaged")
-    train.save(wanted[1] | {"code": "other"}, tmp_path / "bad seed 1.npz")
-    train.save(wanted[0], tmp_path / "bad seed 2.npz")
-    arms = {("good",): SMALL, ("bad",): SMALL, ("diverging",): SMALL | {"lr": 1e6}}
-    runs = plots.trained(arms, tmp_path, 1)
-    for good, bad, diverging, run in zip(*runs.values(), wanted, strict=True):
-        assert_same(good, run | {"loss": np.zeros(12)})
-        assert_same(bad, run)
-        assert np.isnan(diverging["error"][-1]).all() and not (diverging["error"] > 100).any()
+@pytest.mark.parametrize("flags, expected", [
+    ("", {"new/figure_3.png": "A claim", "new/mine.png": "Another"}),
+    ("mine --format svg --out other", {"other/mine.svg": "Another"}),
+    ("mine --quick", {"runs/quick/mine.png": "A small task (--quick)"})])
+def test_plots_draws_what_is_named(flags, expected, command, monkeypatch):
+    titles, draw = [], lambda runs: plt.figure()
+    monkeypatch.setattr(plt, "close", lambda figure: titles.append(figure.get_suptitle()))
+    figures = {"3": (draw, "A claim", {"one"}), "mine": (draw, "Another", {"two"})}
+    arms = {("one",): SMALL, ("two",): SMALL, ("three",): None}
+    (_, runs), *_ = command(flags, plots, figures, lambda quick: arms, Path("new"))
+    assert titles == [*expected.values()]
+    assert {str(path) for path in Path().rglob("*.*g")} == expected.keys()
+    assert runs.keys() == ({("two",)} if flags else {("one",), ("two",)})
 
 
-@pytest.mark.parametrize("flags, folder, titles", [
-    ("--out new", "new", ["A claim", ""]),
-    ("--quick", "runs/quick", 2 * ["A small task (--quick)"])])
-def test_plots_claims_something_at_full_size_only(flags, folder, titles, command):
-    drawn, kept = [plt.figure(), plt.figure()], "quick" if "quick" in flags else "figures"
-    arms = Mock(return_value={("one",): SMALL, ("not needed",): {}})
-    figures = {"3": (lambda runs: drawn[0], "A claim", {"one"}),
-               "not": (None, "", {"one"}), "mine": (lambda runs: drawn[1], None, set())}
-    Path("runs", kept).mkdir(parents=True)
-    for seed in plots.SEEDS:
-        plots.train_into(Path("runs", kept, f"one seed {seed}.npz"), SMALL | {"seed": seed})
-    _, out, err = command(f"3 mine {flags}", plots, arms=arms, figures=figures)
-    paths = [f"{folder}/figure_3.png", f"{folder}/mine.png"]
-    assert (err, out.splitlines()[:2]) == ("", paths) and all(map(os.path.exists, paths))
-    assert [figure.get_suptitle() for figure in drawn] == titles
-    arms.assert_called_with("quick" in flags)
+def test_runs_are_trained_unless_kept(command, tmp_path, monkeypatch):
+    monkeypatch.setattr(plots, "HERE", tmp_path)
+    program, kept = [Path(name) for name in ("sts.py", "fcn.py", "train.py")], Path("kept")
+
+    def losses(**changed):
+        """The losses of three runs, which are kept with losses of 0 afterwards."""
+        runs = plots.trained({("one",): SMALL | changed}, kept, 2)["one",]
+        for path in kept.iterdir():
+            train.save(runs[0] | {"loss": np.zeros(12)}, path)
+        return np.array([run["loss"] for run in runs])
+
+    for path in program:
+        path.touch()
+    allclose(losses(), [train.train(**SMALL, seed=seed)["loss"] for seed in (0, 1, 2)], rtol=0)
+    assert not losses().any() and losses(lr=0.25).all() and losses(pe="onehot").all()
+    for path in program:
+        path.write_text("changed")
+        assert losses().all() and not losses().any()
 
 
-def test_a_killed_process_ends_the_program_with_one_line(tmp_path):
-    Path(tmp_path, "kill.py").write_text(f"""import os, pathlib, signal, sys
-sys.path.insert(0, {str(HERE)!r})
+@pytest.mark.parametrize("to, how", [("child", signal.SIGKILL), ("group", signal.SIGINT)])
+def test_a_stopped_program_ends_in_one_line_and_its_processes_with_it(to, how, tmp_path):
+    Path(tmp_path, "stop.py").write_text("""import os, pathlib, time
 import plots, train
+def wait(c):                                        # instead of training
+    pathlib.Path(f"{os.getpid()}.pid").touch()
+    time.sleep(100)
+train.start = wait
 if __name__ == "__main__":
     train.RUNS = pathlib.Path("runs")
-    plots.main({{"1": (None, "", {{"one"}})}}, lambda quick: {{("one",): {{"T": 8}}}})
-train.start = lambda c: os.kill(os.getpid(), signal.SIGKILL)        # in a process that trains""")
-    end = subprocess.run([sys.executable, "kill.py", "--out", "new", "--jobs", "2"], cwd=tmp_path,
-                         stderr=subprocess.PIPE, text=True, timeout=50)
-    assert end.returncode == 1 and re.fullmatch("kill.py: error: .* was killed.*\n", end.stderr)
+    plots.main({"1": (None, "", {"one"})}, lambda quick: {("one",): {}}, pathlib.Path("new"))""")
+    program = subprocess.Popen([sys.executable, "stop.py", "--jobs", "1"], cwd=tmp_path, text=True,
+                               stderr=subprocess.PIPE, start_new_session=True,
+                               env=os.environ | {"PYTHONPATH": str(HERE)})
+    while program.poll() is None and not list(tmp_path.glob("*.pid")):
+        time.sleep(0.05)
+    child, = tmp_path.glob("*.pid")
+    os.kill(int(child.stem), how) if to == "child" else os.killpg(program.pid, how)
+    err = program.communicate(timeout=20)[1]        # returns when no process has err open
+    assert program.returncode == 1 and len(err.strip().splitlines()) == 1

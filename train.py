@@ -2,18 +2,16 @@
 
     python train.py --pe stochastic                       attention with redrawn encodings
     python train.py --model fcn --hidden 100 50           a net with two hidden layers
-    run = train.train(train.progress, pe="fixed", T=20)   from Python, showing progress
+    run = train.train(train.progress, pe="fixed", T=20)   from Python, printing its progress
 
 Throughout this file we have:
 
-    c              the settings of a run: c.T, c.lr, ..., see command_line
-    t              the number of updates so far
-    X, y, E        the tokens, the selected positions and the positional encodings, as in sts.py
-    L              the loss on a batch
-    run            a dict that holds everything about a run (weights in float32):
+    c              the settings of a run: c.T, c.lr, ..., see Settings
+    X, y, E, L     tokens, selected positions, positional encodings, and the loss, as in sts.py
+    run            a dict that holds everything about a run; its file is a .npz with the same names:
 
     config         c; in the file it is JSON text
-    W, V           the weights of attention; a net has weight_1, bias_1, weight_2, ...
+    W, V           the weights of attention; a net has weight_1, bias_1, weight_2, ...   (float32)
     m_W, v_W, ...  with Adam: the running means of the gradients and of their squares
     E              fixed and one-hot encodings, up to the longest test          (longest T, d_e)
     t              the number of updates so far
@@ -23,29 +21,26 @@ Throughout this file we have:
     error, se      the error on each test, and its standard error                           (m, k)
     on_selected    the attention on the q selected tokens together, mean over the first test  (m,)
     cos_W, cos_V   the cosine similarity of W and W*, and of V and V*                         (m,)
-    code           a hash of the program that made the run
 
 The error is the loss on new sequences.  With stochastic encodings the model is a mean over draws of
 E (Definition 5).  A test takes `eval_draws` draws for it, and a training step takes `draws`.
-A run's file is a .npz with the same names.
 """
 
 import os
+import signal
 
 for library in "OPENBLAS", "MKL", "OMP":    # before NumPy loads: threads slow small matrices down
     os.environ[f"{library}_NUM_THREADS"] = "1"
+if __name__ == "__main__":                  # while NumPy loads, Ctrl-C shows no traceback
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 import argparse
-import ast
-import contextlib
-import hashlib
+import dataclasses
+import inspect
 import json
 import math
-import re
-import signal
+import numbers
 import sys
-import textwrap
-import time
 from pathlib import Path
 
 import numpy as np
@@ -53,9 +48,8 @@ import numpy as np
 import fcn
 import sts
 
-# Gradient descent
 
-
+@np.errstate(over="ignore", invalid="ignore")               # a run that diverges says so once
 def descend(run, report=lambda run: None):
     """Train a run from where it is to its last step; report(run) is called at each evaluation.
 
@@ -66,12 +60,12 @@ def descend(run, report=lambda run: None):
     for t in range(run["t"], c.steps):
         if c.fresh:                                         # new sequences, not one full batch
             X, y = batch(c, t)
+        lr = c.lr * (1 + math.cos(math.pi * t / c.steps)) / 2 if c.schedule == "cosine" else c.lr
         E = encodings(run, c.T, c.draws, "encodings", t)    # stochastic encodings are drawn anew
         L, grads = loss_and_grads(run, X, y, E)
-        check(run, t, L)
         for name, grad in grads.items():
-            step = OPTIMIZERS[c.optimizer](run, name, grad, t + 1)
-            run[name] = run[name] - learning_rate(c, t) * step
+            step = adam(run, name, grad, t + 1) if c.optimizer == "adam" else grad
+            run[name] = run[name] - lr * step
         run["loss"][t], run["t"] = L, t + 1
         if t + 1 in run["eval_step"]:
             evaluate(run)
@@ -80,23 +74,10 @@ def descend(run, report=lambda run: None):
 
 
 def train(report=lambda run: None, **settings):
-    """Train a model with these settings, see command_line, and return the run.
-
-    report(run) is called at each evaluation: report=train.progress prints a line.
-    """
+    """A trained run with these Settings; report=train.progress prints a line at each evaluation."""
     run = start(configuration(**settings))
     report(run)
     return descend(run, report)
-
-
-def learning_rate(c, t):
-    """The learning rate of the update after t updates."""
-    return c.lr * (1 + math.cos(math.pi * t / c.steps)) / 2 if c.schedule == "cosine" else c.lr
-
-
-def gd(run, name, grad, t):
-    """What gradient descent subtracts from a weight, over the learning rate."""
-    return grad
 
 
 def adam(run, name, grad, t, beta1=0.9, beta2=0.999, eps=1e-8):
@@ -104,18 +85,6 @@ def adam(run, name, grad, t, beta1=0.9, beta2=0.999, eps=1e-8):
     m = run[f"m_{name}"] = beta1 * run.get(f"m_{name}", 0) + (1 - beta1) * grad
     v = run[f"v_{name}"] = beta2 * run.get(f"v_{name}", 0) + (1 - beta2) * grad ** 2
     return m / (1 - beta1 ** t) / (np.sqrt(v / (1 - beta2 ** t)) + eps)
-
-
-OPTIMIZERS = {"gd": gd, "adam": adam}       # their state is in arrays of the run, named as m_W is
-
-
-def check(run, t, L):
-    """Raise FloatingPointError if a loss L after t updates is far above the first, or is nan."""
-    c = run["config"]
-    limit = 100 * max(c.d / (2 * c.q), run["loss"][0]) if t else math.inf
-    if not L < limit:
-        raise FloatingPointError(f"the run diverges, with a loss of {L:.2g} at step {t}: try a "
-                                 f"lower lr than {c.lr:g}")
 
 
 def evaluate(run):
@@ -128,14 +97,16 @@ def evaluate(run):
         X, y = sts.sample_sts(stream(c, "tests", k, 0), c.eval_sequences, T, c.d, q, np.float32)
         E = encodings(run, T, c.eval_draws, "tests", k, 1)
         losses = 0.5 * ((output(run, X, y, E) - sts.sts_target(X, y)) ** 2).sum(axis=1)
-        check(run, run["t"], losses.mean())
         run["error"][i, k] = losses.mean()
         run["se"][i, k] = losses.std() / math.sqrt(len(losses))
+        if not losses.mean() <= 20 * max(c.d / (2 * q), run["error"][0, k]):    # also if it is nan
+            raise FloatingPointError(f"the run diverges, with an error of {losses.mean():.2g} at "
+                                     f"step {run['t']}: try a lower --lr than {c.lr:g}")
         if k == 0 and c.model == "attention":
             P = sts.attention(run["W"], X, y, E, c.attend_to_query, c.query)    # (draws, n, T)
             run["on_selected"][i] = P[:, np.arange(len(y))[:, None], y].sum(axis=2).mean()
     if c.model == "attention":
-        W_star, V_star = sts.ground_truth(c.d, c.d_e, c.T if c.pe == "onehot" else None)
+        W_star, V_star = sts.ground_truth(c.d, c.d_e, c.T if c.law == "onehot" else None)
         run["cos_W"][i] = sts.cosine(run["W"], W_star)
         run["cos_V"][i] = sts.cosine(run["V"], V_star)
 
@@ -146,7 +117,7 @@ def evaluate(run):
 
 def stream(c, purpose, *part):
     """The random generator for one purpose, or for a part of it, such as step t."""
-    key = (("weights", "encodings", "batches", "tests").index(purpose), *part)   # add at the end
+    key = (("weights", "encodings", "batches", "tests").index(purpose), *part)
     return np.random.Generator(np.random.SFC64(np.random.SeedSequence(c.seed, spawn_key=key)))
 
 
@@ -162,20 +133,7 @@ def encodings(run, T, draws, *purpose):
         return None
     if "E" in run:
         return run["E"][None, :T]
-    return sts.positional_encoding(law(c), T, c.d_e, stream(c, *purpose), draws, np.float32)
-
-
-def law(c):
-    """The distribution of the encodings: its name in sts.LAWS."""
-    return "onehot" if c.pe == "onehot" else c.law
-
-
-def tests(c):
-    """The length T and the subset size q of each test; a net has only that of its own task."""
-    if c.model == "fcn":
-        return [(c.T, c.q)]
-    longer = [(T, c.q) for T in c.T_test if T != c.T]
-    return [(c.T, c.q), *longer, *[(c.T, q) for q in c.q_test if q != c.q]]
+    return sts.positional_encoding(c.law, T, c.d_e, stream(c, *purpose), draws, np.float32)
 
 
 # The two models
@@ -183,10 +141,12 @@ def tests(c):
 
 def start(c):
     """A new run: its initial weights, room for what will be measured, and a first evaluation."""
-    run = {"config": c, "code": code(), "t": 0, "loss": np.full(c.steps, np.nan)}
+    tests = [(c.T, c.q)]                                    # a net has no other
+    if c.model == "attention":
+        tests += [(T, c.q) for T in c.T_test if T != c.T] + [(c.T, q) for q in c.q_test if q != c.q]
+    run = {"config": c, "t": 0, "loss": np.full(c.steps, np.nan), "tests": np.array(tests)}
     run["eval_step"] = np.unique(np.linspace(0, c.steps, c.evaluations + 1).astype(int))
-    run["tests"] = np.array(tests(c))
-    run["error"], run["se"] = np.full((2, len(run["eval_step"]), len(run["tests"])), np.nan)
+    run["error"], run["se"] = np.full((2, len(run["eval_step"]), len(tests)), np.nan)
     rng, width = stream(c, "weights"), c.d + c.d_e
     if c.model == "fcn":
         run |= by_name(fcn.init_fcn(rng, [c.T * c.d + c.T, *c.hidden, c.d], np.float32))
@@ -209,8 +169,7 @@ def by_name(layers):
 
 def layers(run):
     """The layers of a net as fcn.py has them, [(weight_1, bias_1), ...]."""
-    count = len(run["config"].hidden) + 1
-    return [(run[f"weight_{i}"], run[f"bias_{i}"]) for i in range(1, count + 1)]
+    return [(run[f"weight_{i}"], run[f"bias_{i}"]) for i in range(1, len(run["config"].hidden) + 2)]
 
 
 def output(run, X, y, E):
@@ -218,8 +177,7 @@ def output(run, X, y, E):
     c = run["config"]
     if c.model == "fcn":
         return fcn.forward(layers(run), fcn.encode(X, y))[0]
-    return sum(sts.forward(run["W"], run["V"], X, y, E_k, c.attend_to_query, c.query)[0]
-               for E_k in E) / len(E)
+    return sts.output(run["W"], run["V"], X, y, E, c.attend_to_query, c.query)
 
 
 def loss_and_grads(run, X, y, E):
@@ -232,260 +190,212 @@ def loss_and_grads(run, X, y, E):
     return L, {"W": dW, "V": dV}
 
 
-# Settings
+@dataclasses.dataclass
+class Settings:
+    """Each is a flag of the command line (--d-e for d_e), and an argument of train."""
+    T: int = 200                    # sequence length
+    d: int = 5                      # dimension of a token
+    q: int = 3                      # number of selected tokens
+    model: str = "attention"        # one layer of attention; or fcn, a ReLU net
+    pe: str = "stochastic"          # encodings redrawn at every step; fixed: drawn once; or onehot
+    law: str = "rademacher"         # how encodings are drawn: random signs; or orthonormal
+    d_e: int = None                 # dimension of an encoding (170, or what the law needs for 2 T)
+    attend_to_query: bool = False   # the full model: z_query is one more key
+    query: str = "sum"              # z_query is the sum of the selected encodings; or their mean
+    init_std: float = 0.0           # standard deviation of W and V at the start
+    hidden: list = None             # widths of a net's hidden layers (one layer, d + d_e)
+    batch: int = 256                # number of sequences in the batch
+    fresh: bool = False             # draw new sequences at every step, not the same ones
+    draws: int = 1                  # draws of stochastic encodings averaged in a training step
+    steps: int = 5000               # number of updates
+    optimizer: str = "gd"           # gradient descent; or adam
+    lr: float = None                # learning rate (4, or less if 4 may diverge; net .02; Adam .01)
+    schedule: str = "constant"      # the learning rate is constant; or falls to 0 as a cosine
+    seed: int = 0                   # seed of everything that is drawn at random
+    evaluations: int = 10           # number of evaluations after the first one
+    eval_sequences: int = 128       # number of sequences in a test
+    eval_draws: int = 16            # draws of stochastic encodings averaged in a test
+    T_test: list = None             # other sequence lengths to test (5/4, 3/2, 7/4 and 2 T)
+    q_test: list = None             # other subset sizes to test (2, 3, 4, 5 and 8)
 
 
-def number(kind, least=None):
-    """The argparse type of finite ints or floats above 0, or of at least `least`."""
-    def parse(text):
-        try:
-            value = kind(text)
-        except ValueError:
-            value = math.nan
-        if 0 < value < math.inf or value == least:
-            return value
-        raise argparse.ArgumentTypeError(
-            f"need a {'whole' if kind is int else 'finite'} number "
-            f"{'above 0' if least is None else f'of at least {least}'}, got {text!r}")
-    return {"type": parse, "metavar": "N" if kind is int else "X"}
+QUICK = {"T": 50, "d_e": 100, "steps": 2000, "evaluations": 20}     # trains in seconds
+CHOICES = {"model": ["attention", "fcn"], "pe": ["stochastic", "fixed", "onehot"],
+           "law": sts.LAWS, "query": ["sum", "mean"], "optimizer": ["gd", "adam"],
+           "schedule": ["constant", "cosine"]}
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser whose errors are ValueErrors, for flags and for settings from Python alike."""
-
-    def error(self, message):
-        raise ValueError(message.removeprefix("argument "))
-
-
-def command_line():
-    """The parser.  Each setting has a line here, and is called the same in Python, with _ for -."""
-    switch, whole, real = {"action": "store_true"}, number(int), number(float)
-    several = whole | {"nargs": "*"}                        # lengths or sizes; none is allowed
-    laws, optimizers = [law for law in sts.LAWS if law != "onehot"], [*OPTIMIZERS]
-    settings = {
-        "task": [
-            ("T", 200, whole, "sequence length"),
-            ("d", 5, whole, "dimension of a token"),
-            ("q", 3, whole, "number of selected tokens"),
-            ("quick", False, switch, "a task that trains in seconds: " + " ".join(QUICK)),
-        ],
-        "model": [
-            ("model", "attention", ["attention", "fcn"], "one layer of attention, or a ReLU net"),
-            ("pe", "stochastic", ["stochastic", "fixed", "onehot"],
-             "positional encodings: redrawn at every step, drawn once, or one-hot"),
-            ("law", "rademacher", laws,
-             "distribution of stochastic and fixed encodings; rademacher: random signs"),
-            ("d_e", None, whole, "dimension of an encoding (170, or what one-hot and orthonormal "
-             "encodings need for length 2 T)"),
-            ("attend_to_query", False, switch, "the full model: z_query is one more key"),
-            ("query", "sum", ["sum", "mean"], "z_query is that of the selected encodings"),
-            ("init_std", 0.0, number(float, 0), "standard deviation of W and V at the start"),
-            ("hidden", None, whole | {"nargs": "+"},
-             "widths of a net's hidden layers (one layer, d + d_e)"),
-        ],
-        "training": [
-            ("batch", 256, whole, "number of sequences in the batch"),
-            ("fresh", False, switch, "draw new sequences at every step, not the same ones"),
-            ("draws", 1, whole, "draws of stochastic encodings averaged in a training step"),
-            ("steps", 5000, whole, "number of updates"),
-            ("optimizer", "gd", optimizers, "gradient descent, or Adam"),
-            ("lr", None, real, "learning rate (4; 2 with --quick, 0.02 for a net, 0.01 for Adam)"),
-            ("schedule", "constant", ["constant", "cosine"],
-             "the learning rate is constant, or falls to 0 as a cosine"),
-            ("seed", 0, number(int, 0), "seed of everything that is drawn at random"),
-        ],
-        "evaluation": [
-            ("evaluations", 10, whole, "number of evaluations after the first one"),
-            ("eval_sequences", 128, whole, "number of sequences in a test"),
-            ("eval_draws", 16, whole, "draws of stochastic encodings averaged in a test"),
-            ("T_test", None, several, "other sequence lengths to test (5/4, 3/2, 7/4 and 2 T)"),
-            ("q_test", None, several, "other subset sizes to test (2, 3, 4, 5 and 8)"),
-        ],
-    }
-    parser = Parser(prog="train.py", usage="python train.py [--FLAG VALUE ...]",
-                    description=__doc__.split("\n\nThroughout")[0], allow_abbrev=False,
-                    formatter_class=argparse.RawDescriptionHelpFormatter)
-    for title, lines in settings.items():
-        group = parser.add_argument_group(title)
-        for name, default, kind, text in lines:
-            how = {"choices": kind} if isinstance(kind, list) else kind
-            shown = "" if default is None or default is False else " (%(default)s)"
-            group.add_argument(flag(name), default=default, help=text + shown, **how)
-    return parser
+def check(c):
+    """Raise ValueError unless each setting is of its type and in its range."""
+    for setting in dataclasses.fields(c):
+        name, kind, value = setting.name, setting.type, vars(c)[setting.name]
+        if kind is list or value is None and setting.default is None:
+            continue                            # lists are checked where they are used
+        if kind is str:
+            need, fits = f"one of {', '.join(CHOICES[name])}", value in CHOICES[name]
+        elif kind is bool:
+            need, fits = "True or False", value in (True, False)
+        else:
+            zero = name in ("seed", "init_std")
+            need = f"a {'finite' if kind is float else 'whole'} number "
+            need += "of at least 0" if zero else "above 0"
+            fits = (isinstance(value, numbers.Real if kind is float else numbers.Integral)
+                    and (0 < value < math.inf or zero and value == 0))
+        if not fits:
+            raise ValueError(f"--{name.replace('_', '-')} must be {need}, got {value!r}")
+    if c.hidden and c.model != "fcn":
+        raise ValueError(f"--hidden needs --model fcn, got --hidden {c.hidden}")
 
 
-def flag(name):
-    """The flag of a setting: --d-e for d_e."""
-    return "--" + name.replace("_", "-")
-
-
-QUICK = ["--T=50", "--d-e=100", "--steps=2000", "--evaluations=20"]
-
-
-def settings(parser, flags):
-    """The settings c of these flags, with defaults for the others.  Raises ValueError."""
-    c = parser.parse_args(QUICK * ("--quick" in flags) + flags)
-    least = sts.LAWS[law(c)][1]                 # an encoding of T positions has d_e >= least(T)
+def configuration(**given):
+    """The settings c: those that are given, and defaults for the others.  Raises ValueError."""
+    c = Settings(**given)
+    check(c)
+    c.law = "onehot" if c.pe == "onehot" else c.law
+    least = sts.LAWS[c.law][1]                  # an encoding of T positions has d_e >= least(T)
     if c.d_e is None:
-        c.d_e = least(2 * c.T) if least(2 * c.T) > least(1) else 170
-    if c.lr is None:
-        c.lr = {"attention": 2.0 if c.quick else 4.0, "fcn": 0.02}[c.model]
-        c.lr = 0.01 if c.optimizer == "adam" else c.lr
-    if c.hidden is None:
+        c.d_e = 170 if least(2 * c.T) == 1 else least(2 * c.T)      # 1: any d_e will do
+    if c.lr is None and c.optimizer == "adam":
+        c.lr = 0.01
+    elif c.lr is None and c.model == "fcn":
+        c.lr = 0.02
+    elif c.lr is None:      # well below 2 / theory.curvature, and so that noise does no harm
+        curvature = max(1 / c.q, (c.q - 1) * (c.q + c.d) / c.T)
+        largest = 4.0 if c.T >= 100 and c.d <= 10 else 2.0
+        c.lr = min(largest, 4 / (3 * curvature), c.batch / (4 * (c.d + c.q)))
+    if c.model == "fcn" and not c.hidden:
         c.hidden = [c.d + c.d_e]
     if c.T_test is None:
         c.T_test = sorted({c.T * k // 4 for k in (5, 6, 7, 8) if least(c.T * k // 4) <= c.d_e})
     if c.q_test is None:
         c.q_test = [q for q in (2, 3, 4, 5, 8) if q <= c.T]
-    for T, q in tests(c):
-        if q > T:
-            raise ValueError(f"--q, --q-test: need at most the length, got {q} for length {T}")
-    del c.quick
     return c
 
 
-def configuration(**given):
-    """The settings c for settings from Python, which are read like flags.  Raises ValueError."""
-    parser, flags = command_line(), []
-    for name, value in given.items():
-        if name in ("hidden", "T_test", "q_test"):
-            if np.ndim(value) != 1:
-                raise ValueError(f"{flag(name)}: need a list, got {value!r}")
-            flags += [flag(name), *map(str, value)]
-        elif parser.get_default(name) is False:         # a switch
-            if value not in (False, True):
-                raise ValueError(f"{flag(name)}: need True or False, got {value!r}")
-            flags += [flag(name)] * bool(value)
-        else:
-            flags.append(f"{flag(name)}={value}")
-    return settings(parser, flags)
+def plateau(c):
+    """About how many steps the loss takes to half of d/(2q); None where we cannot tell.
+
+        T/lr [ N/(2d) (1 + lr T/(2nK)) (1 + 2 (q/T) ln(T/q)) + ln(T/q)/2 ]
+
+    Derived in beyond/theory.py, for gradient descent from W = V = 0 with keys Z.  The first term is
+    the wait of W while attention is even, longer by the noise of n sequences and K draws in a step.
+    The second is V's.  N is d_e for redrawn encodings, T - 1 for one-hot and fixed orthonormal
+    ones, and T d_e/(T + d_e) for fixed random signs.  With the mean query W sees lr/q^2.
+    """
+    redrawn, signs = c.pe == "stochastic" and c.law != "onehot", c.law == "rademacher"
+    N = c.d_e if redrawn else c.T * c.d_e / (c.T + c.d_e) if signs else c.T - 1
+    plain = (c.model, c.optimizer, c.schedule) == ("attention", "gd", "constant")
+    if (not plain or c.attend_to_query or c.init_std > 0 or not (c.fresh or redrawn)
+            or 10 * c.q > c.T or N < 4 * c.d or 8 * c.lr * (c.d + c.q) > c.batch
+            or signs and c.d_e < 20 * c.q):
+        return None
+    lr_W, log = c.lr / c.q ** 2 if c.query == "mean" else c.lr, math.log(c.T / c.q)
+    noise = 1 + lr_W * c.T / (2 * c.batch * (c.draws if redrawn else 1))
+    wait = c.T / lr_W * N / (2 * c.d) * noise * (1 + 2 * c.q / c.T * log)
+    return wait + c.T / c.lr * log / 2
 
 
-# The file of a run
+# The command line, and the file of a run
 
-HERE = Path(__file__).resolve().parent
-RUNS = HERE / "runs"
-
-
-def code():
-    """A hash of the program that a run depends on, without its comments and docstrings."""
-    digest = hashlib.sha256()
-    for name in "sts.py", "fcn.py", "train.py":
-        tree = ast.parse((HERE / name).read_text(encoding="utf-8"))
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-                node.value.value = None
-        digest.update(ast.dump(tree).encode())
-    return digest.hexdigest()
-
-
-@contextlib.contextmanager
-def replacing(path):
-    """An open file that becomes `path` at the end, as a whole or not at all."""
-    temporary = Path(f"{path}.{os.getpid()}")
-    try:
-        with open(temporary, "wb") as file:
-            yield file
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+RUNS = Path(__file__).resolve().parent / "runs"
 
 
 def save(run, path):
-    """Write a run to its file."""
-    with replacing(path) as file:
-        np.savez(file, **run | {"config": json.dumps(vars(run["config"]))})
+    """Write a run to its file, which is replaced as a whole."""
+    half = Path(f"{path}.{os.getpid()}.npz")
+    try:
+        np.savez(half, **run | {"config": json.dumps(vars(run["config"]), default=np.generic.item)})
+        os.replace(half, path)
+    finally:
+        half.unlink(missing_ok=True)
 
 
-def load(path, c=None):
-    """Read a run from its file.  If c is given, it must have these settings, and be of this code.
-
-    Raises ValueError if the file holds no run, or another one.
-    """
+def load(path):
+    """Read a run from its file.  Raises ValueError if it holds none."""
     try:
         with np.load(path) as file:
             run = dict(file)
-        config = argparse.Namespace(**json.loads(str(run["config"])))
-        run |= {"config": config, "code": str(run["code"]), "t": int(run["t"])}
-    except Exception:       # NumPy raises many kinds, depending on what the file holds instead
+        return run | {"config": Settings(**json.loads(str(run["config"]))), "t": int(run["t"])}
+    except Exception:                           # of many kinds: a file may hold anything
         raise ValueError(f"{path} does not hold a run") from None
-    if c:
-        old = vars(config)
-        differences = [f"{name} {old.get(name)}" for name, value in vars(c).items()
-                       if old.get(name) != value]
-        if run["code"] != code():
-            differences.append("other code in sts.py, fcn.py or train.py")
-        if differences:
-            raise ValueError(f"{path} holds a run with {', '.join(differences)}")
-    return run
 
 
-# The command line
+def progress(run, first=False):
+    """Print the last evaluation as a line; the loss is the mean since the evaluation before.
 
-
-def progress(run, titles=False):
-    """Print the last evaluation as a line; the loss is the mean since the evaluation before."""
+    Before the first line it prints what to expect, and titles.
+    """
     c, t, i = run["config"], run["t"], np.searchsorted(run["eval_step"], run["t"])
-    columns = {f"T={T}": error for (T, q), error in zip(tests(c), run["error"][i]) if q == c.q}
+    columns = {f"T={T}": error for (T, q), error in zip(run["tests"], run["error"][i]) if q == c.q}
     if c.model == "attention":
         columns["selected"] = run["on_selected"][i]
-    if t == 0 or titles:
+    if t == 0 or first:
         print(f"The zero predictor, which always outputs 0, has the error d/(2q) = "
-              f"{c.d / (2 * c.q):.4f}.\n\n{'step':>8}{'loss':>9}"
-              + "".join(f"{title:>9}" for title in columns))
+              f"{c.d / (2 * c.q):.4f}.")
+        if steps := plateau(c):
+            print(f"Theory expects half of it after about {float(f'{steps:.2g}'):.0f} steps: "
+                  + ("a plateau comes first." if 1.4 * steps < c.steps else    # it may take longer
+                     f"--steps {c.steps} may end on the plateau."))
+        print(f"{'step':>8}{'loss':>9}" + "".join(f"{title:>9}" for title in columns))
     loss = f"{run['loss'][run['eval_step'][i - 1]:t].mean():.4f}" if t else ""
     print(f"{t:8}{loss:>9}" + "".join(f"{value:9.4f}" for value in columns.values()), flush=True)
 
 
 def summary(run):
-    """Print the last losses and errors, also as shares of d/(2q), the zero predictor's error."""
-    c, last = run["config"], run["loss"][run["eval_step"][-2]:].mean()
+    """Print the last errors, also as shares of d/(2q), and the bound for a net."""
+    c = run["config"]
     print(f"\n{'':16}  error  std. err.  of d/(2q)")
-    for (T, q), error, se in zip(tests(c), run["error"][-1], run["se"][-1]):
-        print(f"T = {T:4}, q = {q:2}  {error:6.4f}     {se:6.4f}  {error / (c.d / (2 * q)):8.1%}")
-    print(f"training loss   {last:7.4f}             {last / (c.d / (2 * c.q)):8.1%}")
+    for (T, q), error, se in zip(run["tests"], run["error"][-1], run["se"][-1]):
+        print(f"T = {T:4}, q = {q:2}  {error:6.4f}     {se:6.4f}  {error * 2 * q / c.d:8.1%}")
     if c.model == "fcn":
         bound = fcn.width_lower_bound(c.hidden[0], c.T, c.d, c.q)
         print(f"No net with a first layer of width {c.hidden[0]} has an expected error below "
               f"{bound:.4f}.")
 
 
-@np.errstate(over="ignore", invalid="ignore")       # a diverging run says so once
 def main():
-    """Do what the command line says."""
-    parser, begin = command_line(), time.time()
-    group = parser.add_argument_group("file")
-    group.add_argument("--out", type=Path, metavar="RUN.npz",
-                       help="file of the run (in the folder runs, named after the flags)")
-    group.add_argument("--resume", action="store_true",
-                       help="continue the run in this file (give the same flags)")
+    """Do what the command line says; the run is saved at each evaluation after the first."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    parser = argparse.ArgumentParser(
+        prog="train.py", usage=argparse.SUPPRESS, allow_abbrev=False,
+        argument_default=argparse.SUPPRESS, formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__.split("\n\nThroughout")[0],
+        epilog="settings (flags have - for _):" + inspect.getsource(Settings).split('"""')[2])
+    for setting in dataclasses.fields(Settings):
+        how = {bool: {"action": "store_true"}, list: {"type": int, "nargs": "*"}}
+        parser.add_argument("--" + setting.name.replace("_", "-"), help=argparse.SUPPRESS,
+                            **how.get(setting.type, {"type": setting.type}))
+    parser.add_argument("--quick", action="store_const", const=QUICK, default={}, help=str(QUICK))
+    parser.add_argument("--out", type=Path, help="file of the run (in runs, named after the flags)")
+    parser.add_argument("--resume", action="store_true", help="continue it; give the same flags")
+    given, flags = vars(parser.parse_args()), [flag for flag in sys.argv[1:] if flag != "--resume"]
+    path = given.pop("out", RUNS / f"{'_'.join(flags).replace('--', '') or 'default'}.npz")
+    resume, quick = given.pop("resume", False), given.pop("quick")
 
     def report(run):
         save(run, path)
-        progress(run, titles=run["t"] == first)
+        progress(run)
 
     try:
-        c, flags = settings(parser, sys.argv[1:]), [f for f in sys.argv[1:] if f != "--resume"]
-        out, resume = vars(c).pop("out"), vars(c).pop("resume")
-        name = re.sub(r"[^\w.]+", "-", " ".join(flags)).strip("-") or "default"
-        path = out or RUNS / f"{name}.npz"
-        kept = load(path, c if resume else None) if path.exists() else None
-        print(textwrap.fill(" ".join(["python train.py", *flags]), 80), flush=True)
-        run = kept if resume and kept else start(c)
-        batch(c, 0)                                 # fails before anything is written, if too large
+        c = configuration(**quick | given)
+        if path.suffix != ".npz":
+            raise ValueError(f"--out must end in .npz, got {path}")
         path.parent.mkdir(parents=True, exist_ok=True)
-        first = run["t"]
-        report(run)
+        if resume and not path.exists():
+            print(f"--resume: there is no {path}, so this run is new.")
+        run = load(path) if resume and path.exists() else start(c)
+        other = [f"{name} {value}" for name, value in vars(run["config"]).items()
+                 if value != vars(c)[name]]
+        if other:
+            raise ValueError(f"--resume: {path} holds a run with {', '.join(other)}")
+        progress(run, first=True)
         descend(run, report)
         summary(run)
-        print(f"\n{c.steps} steps in {time.time() - begin:.0f} s, saved in {os.path.relpath(path)}",
-              flush=True)
+        print(f"\nThe run is in {path}")
     except KeyboardInterrupt:
         parser.exit(1, "\ntrain.py: interrupted; the same command with --resume continues it\n")
-    except FloatingPointError as problem:
-        parser.exit(1, f"train.py: error: {problem}\n")
-    except (ValueError, MemoryError, OSError) as problem:
-        parser.exit(2, f"train.py: error: {problem}\n")
+    except (FloatingPointError, ValueError, MemoryError, OSError) as problem:
+        parser.error(problem)
 
 
 if __name__ == "__main__":

@@ -4,17 +4,11 @@
     python beyond/theory_plots.py noise --quick     one of them, on small tasks, into runs/quick/
 
 Each figure has a part of this file: its runs, its drawing, and its claims.  An arm's key begins
-with the name of its figure.  Theory is grey, what is measured is coloured.  Flags, seeds and kept
-runs are as in plots.py.
+with the name of its figure.  Theory is grey (in `tests` it is lines), what is measured is coloured
+(there it is points).  Flags, seeds and kept runs are as in plots.py.
 """
 
-import sys
-from pathlib import Path
-
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
-
-import train        # first, since it sets the number of threads before NumPy loads
+import claims       # first: it finds the other files, and sets the number of threads
 
 import functools
 import math
@@ -22,31 +16,29 @@ import math
 import matplotlib.pyplot as plt
 import numpy as np
 
-import claims
 import plots
 import sts
 import theory
+import train
 import width
-from claims import within
-from plots import FIXED, NET, ONEHOT, STOCHASTIC, THEORY, zero_predictor
+from claims import HERE, within, zero_predictor
+from plots import FIXED, NET, STOCHASTIC, THEORY
 
-SIGNS = "#56B4E9"                               # random signs, beside orthonormal encodings
-SHADES = STOCHASTIC, SIGNS, "#08306B", "#6A51A3"            # of blue: all stochastic
+ONEHOT, SIGNS = "#CC79A7", "#56B4E9"            # SIGNS: random signs, beside orthonormal encodings
+SHADES = STOCHASTIC, SIGNS, "#08306B", "#6A51A3"            # of blue: all redrawn
 MARKERS, DASHES = "os^D", ("--", "-.", ":")
-ARMS = {}                                       # the settings of each arm, by its key
+ENCODINGS = {           # name: settings, color
+    "one-hot": ({"pe": "onehot"}, ONEHOT),
+    "orthonormal": ({"law": "orthonormal"}, STOCHASTIC),
+    "random signs": ({}, SIGNS),
+    "fixed orthonormal": ({"pe": "fixed", "law": "orthonormal"}, FIXED),
+    "fixed signs": ({"pe": "fixed"}, FIXED)}
 
 
-def attention(steps, **given):
+def attention(steps, encodings, **given):
     """The settings of an arm: attention that is trained on fresh batches and hardly tested."""
     return {"d": 5, "q": 3, "fresh": True, "evaluations": 1, "eval_sequences": 2, "T_test": [],
-            "q_test": [], "steps": steps} | given
-
-
-def arms(quick):
-    """ARMS; with quick they have few steps and sequences."""
-    return ARMS if not quick else {
-        key: arm | {"steps": max(100, arm["steps"] // 20), "batch": min(arm.get("batch", 64), 64),
-                    "eval_sequences": min(arm["eval_sequences"], 50)} for key, arm in ARMS.items()}
+            "q_test": [], "steps": steps} | ENCODINGS[encodings][0] | given
 
 
 # What is measured of runs
@@ -88,8 +80,10 @@ def seeds_row(claim, values, least=None, greatest=None):
 
 
 def W_norm2(c):
-    """||W*||^2."""
-    return c.T - 1 if c.pe == "onehot" else c.d_e
+    """||W*||^2; for fixed random signs what takes its place on the plateau."""
+    if c.pe == "stochastic":
+        return c.d_e
+    return theory.fixed_norm2(c.T, c.d_e) if c.law == "rademacher" else c.T - 1
 
 
 @functools.cache
@@ -105,14 +99,10 @@ def descent(law, T, d, q, lr, steps, norm2):
 
 
 def exact(run):
-    """The path of the recursion in a run's own setting (3, steps + 1)."""
+    """The run that the recursion makes with a run's settings: its loss, and a and alpha."""
     c = run["config"]
-    return descent(train.law(c), c.T, c.d, c.q, c.lr, c.steps, W_norm2(c))
-
-
-def exact_run(run):
-    """The run that the recursion would make."""
-    return {"config": run["config"], "loss": exact(run)[0, :-1]}
+    L, a, alpha = descent(c.law, c.T, c.d, c.q, c.lr, c.steps, W_norm2(c))
+    return {"config": c, "loss": L[:-1], "a": a, "alpha": alpha}
 
 
 def points(axis, x, y, marker, color, **style):
@@ -123,42 +113,42 @@ def points(axis, x, y, marker, color, **style):
 
 # dynamics: training on samples, and the exact recursion
 
-LAWS = {"one-hot": ({"pe": "onehot", "d_e": 50}, ONEHOT),
-        "orthonormal": ({"law": "orthonormal", "d_e": 100}, STOCHASTIC),
-        "random signs": ({"d_e": 64}, SIGNS)}
+LAWS = {"one-hot": 50, "orthonormal": 100, "random signs": 64}     # encodings: d_e
 STOPS = 150, 400, 1000, 4000                    # a and alpha are measured at the end of a run
-
-
-ARMS |= {("dynamics", law, steps): attention(steps, T=50, lr=1.0, **how)
-         for law, (how, _) in LAWS.items() for steps in STOPS}
+DYNAMICS = {("dynamics", law, steps): attention(steps, law, T=50, lr=1.0, d_e=d_e)
+            for law, d_e in LAWS.items() for steps in STOPS}
 
 
 def dynamics(runs):
     """Loss, 1/L, and the two numbers a and alpha: measured, and exact."""
     figure, axes = plt.subplot_mosaic([["L", "1/L", "a"], ["L", "1/L", "alpha"]], figsize=(14, 6))
-    for (law, (_, color)), marker, dash in zip(LAWS.items(), MARKERS, DASHES):
+    for law, marker, dash in zip(LAWS, MARKERS, DASHES):
+        color = ENCODINGS[law][1]
         longest = runs["dynamics", law, STOPS[-1]]
         path, (t, _) = exact(longest[0]), plots.smooth_loss(longest[0])
         L = np.array([plots.smooth_loss(run)[1] for run in longest])
-        for name, measured, values in ("L", L, path[0]), ("1/L", 1 / L, 1 / path[0]):
+        for name, measured, values in ("L", L, path["loss"]), ("1/L", 1 / L, 1 / path["loss"]):
             if (law, name) != ("random signs", "1/L"):              # which has a floor
                 plots.band(axes[name], t, measured, color, linewidth=5, marker=marker,
-                           markevery=(30, 20), markersize=11, label=law)
+                           markevery=(30, 20), markersize=11)
                 axes[name].plot(values, dash, color=THEORY)
         for k, name in enumerate(("a", "alpha")):
-            axes[name].plot(path[k + 1], dash, color=THEORY)
+            axes[name].plot(path[name], dash, color=THEORY)
             points(axes[name], *np.transpose([
                 (run["config"].steps, numbers(run)[k]) for steps in STOPS
                 for run in runs["dynamics", law, steps]]), marker, color)
-    c, shown = longest[0]["config"], [runs["dynamics", law, STOPS[-1]][0] for law in LAWS]
+    c = longest[0]["config"]
+    lines = axes["L"].lines                     # for each law what is measured, and what is exact
     axes["L"].set(title="loss L", xlabel="step t", yscale="log")
-    axes["L"].legend(title="encodings", loc="upper right")
+    axes["L"].legend(list(zip(lines[::2], lines[1::2])), LAWS, title="encodings",
+                     loc="upper right", handlelength=3)
     axes["1/L"].set(title="1/L", xlabel="step t", ylim=(0, None))
     axes["a"].set(title="a, with W near a W*", xticklabels=[])
     axes["alpha"].set(title="$\\alpha$, with V near $\\alpha$ V*", xlabel="step t")
     plots.caption(figure, "Grey: exact, without noise. On the plateau noise divides $\\alpha$ by "
                   f"1 + lr T/(2n) = {theory.noise_delay(c.lr, c.T, c.batch):.2f}. $d_e$ = 50, 100 "
-                  "and 64 (random signs have a floor, and no 1/L).", *shown)
+                  f"and 64 (random signs have a floor, and no 1/L). T = {c.T}, q = {c.q}, "
+                  f"d = {c.d}, lr = {c.lr:g}, fresh batches of n = {c.batch}.")
     return figure
 
 
@@ -167,157 +157,170 @@ def claims_dynamics(runs):
     early, *_, late = [[runs["dynamics", law, steps] for law in LAWS] for steps in STOPS]
     c = late[0][0]["config"]
 
-    def row(text, f, of, least, greatest):
-        return seeds_row(text, [[f(run) for run in found] for found in of], least, greatest)
+    def row(text, ratio, groups, least, greatest):
+        return seeds_row(text, [[ratio(run, exact(run)) for run in found] for found in groups],
+                         least, greatest)
 
     return [row("step at which L has halved, sampled / exact",
-                lambda run: half_step(run) / half_step(exact_run(run)), late, 0.9, 1.15),
+                lambda run, path: half_step(run) / half_step(path), late, 0.9, 1.15),
             row("L at the end, sampled / exact",
-                lambda run: last_loss(run) / last_loss(exact_run(run)), late, 0.9, 1.1),
+                lambda run, path: last_loss(run) / last_loss(path), late, 0.9, 1.1),
             row("a at the end, sampled / exact",
-                lambda run: numbers(run)[0] / exact(run)[1, -1], late, 0.95, 1.05),
+                lambda run, path: numbers(run)[0] / path["a"][-1], late, 0.95, 1.05),
             row("alpha at the end, sampled / exact",
-                lambda run: numbers(run)[1] / exact(run)[2, -1], late, 0.95, 1.05),
+                lambda run, path: numbers(run)[1] / path["alpha"][-1], late, 0.95, 1.05),
             row("growth of 1/L / (4 lr/|W*|^2), not random signs",
-                lambda run: growth(run) * W_norm2(run["config"]) / (4 * c.lr), late[:2], 0.85,
+                lambda run, _: growth(run) * W_norm2(run["config"]) / (4 * c.lr), late[:2], 0.85,
                 1.05),
             row(f"alpha at step {STOPS[0]}, sampled / exact x (1 + lr T/(2n))",
-                lambda run: numbers(run)[1] / exact(run)[2, -1]
+                lambda run, path: numbers(run)[1] / path["alpha"][-1]
                 * theory.noise_delay(c.lr, c.T, c.batch), early, 0.9, 1.1)]
 
 
-# noise: what batches of n sequences change
+# noise: what batches of n sequences, and K draws in a step, change
 
-DELAYS = [  # law, T, d, q, lr, n
-    *[("onehot", 50, 5, 3, 1.0, n) for n in (256, 64, 16)],
-    *[("onehot", 50, 5, 3, 0.5, n) for n in (64, 16)],
-    *[("onehot", 50, 10, 2, 1.0, n) for n in (128, 32)],
-    *[("orthonormal", 50, 5, 3, 1.0, n) for n in (128, 32, 16)],
-    *[("orthonormal", 20, 5, 3, 0.5, n) for n in (64, 16, 8)]]
+DELAYS = [      # encodings, T, d_e, d, q, lr, n, and K and query if they are not 1 and the sum
+    *[("one-hot", 50, 50, 5, 3, lr, n) for lr, n in (
+        (1.0, 256), (1.0, 64), (1.0, 16), (0.5, 64), (0.5, 16))],
+    *[("one-hot", 50, 50, 10, 2, 1.0, n) for n in (128, 32)],
+    *[("orthonormal", 50, 100, 5, 3, 1.0, n) for n in (128, 16)],
+    *[("orthonormal", 50, 100, 5, 3, 1.0, 32, K) for K in (1, 2, 4)],
+    *[("orthonormal", 20, 20, 5, 3, 0.5, n) for n in (64, 16, 8)]]
+DEFAULT = [("random signs", 200, 170, 5, 3, lr, 256) for lr in (4.0, 2.0)]
 EXCESSES = [
-    *[("orthonormal", 20, 5, 3, lr, n) for lr, n in (
+    *[("orthonormal", 20, 20, 5, 3, lr, n) for lr, n in (
         (0.25, 64), (0.5, 128), (1.0, 256), (0.5, 64), (0.5, 32), (1.0, 64), (1.0, 32))],
-    ("orthonormal", 20, 8, 2, 0.5, 256),
-    ("onehot", 20, 5, 3, 0.5, 128), ("onehot", 50, 5, 3, 1.0, 256)]
-DEFAULT = {(4.0, True): 4000, (4.0, False): 4000, (2.0, True): 4500}    # (lr, fresh): steps
-HOW = {True: "fresh", False: "one full batch"}
+    ("orthonormal", 20, 20, 8, 2, 0.5, 256),
+    ("one-hot", 20, 20, 5, 3, 0.5, 128), ("one-hot", 50, 50, 5, 3, 1.0, 256)]
+PLATEAUS = [
+    ("one-hot", 30, 30, 5, 3, 4.0, 256, 1, "mean"),
+    ("orthonormal", 60, 120, 5, 3, 2.0, 128),
+    ("orthonormal", 30, 40, 5, 2, 2.0, 128, 1, "mean"),
+    ("random signs", 50, 100, 5, 3, 1.0, 256),
+    ("random signs", 40, 80, 10, 2, 1.0, 128),
+    ("random signs", 50, 80, 5, 2, 2.0, 112, 4),
+    ("fixed orthonormal", 60, 120, 5, 3, 2.0, 128),
+    ("fixed signs", 50, 100, 5, 3, 1.0, 256),
+    ("fixed signs", 20, 60, 2, 1, 2.0, 128)]
+AT_RANDOM = [   # drawn at random, where train.py predicts the plateau
+    ("random signs", 14, 97, 2, 1, 1.2, 221, 1, "mean"),
+    ("orthonormal", 30, 95, 8, 1, 0.81, 70),
+    ("one-hot", 37, 37, 1, 2, 1.61, 53),
+    ("random signs", 21, 139, 1, 1, 2.6, 206),
+    ("fixed signs", 14, 103, 3, 1, 0.55, 192)]
 
 
-def noise_arm(kind, law, T, d, q, lr, n):
-    """The settings of an arm; for the delay twice as many steps as the law says."""
-    how = {"law": law, "d_e": {20: 20, 50: 100}[T]} if law == "orthonormal" else {
-        "pe": "onehot", "d_e": T}
-    steps = 2 * theory.noise_delay(lr, T, n) * theory.count_steps(0.5, T, d, q, lr, how["d_e"])
-    return attention(int(steps) if kind == "delay" else 8000, T=T, d=d, q=q, lr=lr, batch=n, **how)
+def plateau(c):
+    """The steps to half of d/(2q) that theory predicts."""
+    return theory.plateau(c.T, c.d, c.q, c.lr, c.batch, W_norm2(c), c.draws, c.query)
 
 
-ARMS |= {("noise", kind, *sizes): noise_arm(kind, *sizes)
-         for kind, lists in (("delay", DELAYS), ("excess", EXCESSES)) for sizes in lists}
-ARMS |= {("noise", "default", lr, fresh): attention(steps, T=200, lr=lr, fresh=fresh)
-         for (lr, fresh), steps in DEFAULT.items()}
-ARMS |= {("noise", "plateau", lr, fresh): attention(int(1200 / lr), T=200, lr=lr, fresh=fresh)
-         for lr in (4.0, 1.0) for fresh in HOW}
+def noise_arm(steps, encodings, T, d_e, d, q, lr, n, K=1, query="sum"):
+    """The settings of an arm; without steps it has twice as many as the plateau should take."""
+    arm = attention(steps or 1, encodings, T=T, d_e=d_e, d=d, q=q, lr=lr, batch=n, draws=K,
+                    query=query)
+    return arm if steps else arm | {"steps": int(2 * plateau(train.configuration(**arm)))}
+
+
+NOISE = {
+    **{("noise", kind, *sizes): noise_arm(steps, *sizes) for kind, steps, found in (
+        ("delay", None, DELAYS), ("delay", 4000, DEFAULT),
+        ("plateau", None, PLATEAUS + AT_RANDOM), ("excess", 8000, EXCESSES)) for sizes in found},
+    ("noise", "full batch"): attention(4000, "random signs", T=200, lr=4.0, fresh=False,
+                                       evaluations=40)}
 
 
 def delay(found):
-    """lr T/(2n), and the steps to half of d/(2q) over the recursion's for each seed."""
+    """lr T/(2nK), and the steps to half of d/(2q) over the recursion's for each seed."""
     c = found[0]["config"]
-    return (theory.noise_delay(c.lr, c.T, c.batch) - 1,
-            np.array([half_step(run) / half_step(exact_run(run)) for run in found]))
+    return (theory.noise_delay(c.lr, c.T, c.batch, c.draws) - 1,
+            np.array([half_step(run) / half_step(exact(run)) for run in found]))
 
 
 def excess(found):
     """lr (d + q)/(2n), and by how much faster 1/L grows in the recursion, for each seed."""
     c = found[0]["config"]
     return (theory.noise_excess(c.lr, c.d, c.q, c.batch) - 1,
-            np.array([growth(exact_run(run)) / growth(run) - 1 for run in found]))
+            np.array([growth(exact(run)) / growth(run) - 1 for run in found]))
 
 
 def noise(runs):
     """The delay of the plateau, and the excess of the late loss, measured and by their laws."""
-    figure, axes = plt.subplots(1, 2, figsize=(14, 6.4))
-    groups = [("onehot", 50, ONEHOT, "o", "one-hot, T = 50"),
-              ("onehot", 20, ONEHOT, "v", "one-hot, T = 20"),
-              ("orthonormal", 50, STOCHASTIC, "s", "orthonormal, T = 50"),
-              ("orthonormal", 20, STOCHASTIC, "D", "orthonormal, T = 20")]
-    for axis, kind, measure in (axes[0], "delay", delay), (axes[1], "excess", excess):
-        for law, T, color, marker, label in groups:
-            found = [measure(runs[key]) for key in runs if key[1:4] == (kind, law, T)]
-            if found:
-                x, y = zip(*found)
-                points(axis, np.repeat(x, np.shape(y)[1]), y, marker, color, label=label)
-    labels = "default task, T = 200", "the same, one full batch", None
-    for (lr, fresh), label in zip(DEFAULT, labels):
-        x, y = delay(runs["noise", "default", lr, fresh])
-        points(axes[0], [x] * len(y), y, "P" if fresh else "X", SIGNS, label=label, markersize=11,
-               fillstyle="none" if fresh else "full")
-    for axis, ends, label in (axes[0], (0, 1.7), "1 + lr T/(2n)"), (
-            axes[1], (0.006, 0.15), "lr (d + q)/(2n)"):
-        axis.plot(ends, np.array(ends) + (axis is axes[0]), "--", color=THEORY, label=label)
+    figure, (left, right) = plt.subplots(1, 2, figsize=(14, 6.4))
+    for axis, kind, measure in (left, "delay", delay), (right, "excess", excess):
+        for law, T in sorted({key[2:4] for key in runs if key[1] == kind}):
+            x, y = zip(*[measure(runs[key]) for key in runs if key[1:4] == (kind, law, T)])
+            points(axis, np.repeat(x, np.shape(y)[1]), y, {20: "D", 50: "o", 200: "P"}[T],
+                   ENCODINGS[law][1], label=f"{law}, T = {T}")
+    x, y = delay(runs["noise", "full batch"])
+    points(left, [x] * len(y), y, "X", SIGNS, label="the same, one full batch", fillstyle="full")
+    left.plot((0, 1.7), (1, 2.7), "--", color=THEORY, label="1 + lr T/(2nK)")
+    right.plot((0.006, 0.15), (0.006, 0.15), "--", color=THEORY, label="lr (d + q)/(2n)")
+    left.set(title="the plateau: steps to half of d/(2q)", ylabel="trained / exact",
+             xlabel="lr T/(2nK)", ylim=(0.9, None))
+    right.set(title="the late loss", ylabel="trained / exact - 1", xlabel="lr (d + q)/(2n)",
+              xscale="log", yscale="log")
+    for axis in left, right:
         axis.legend(loc="upper left")
-    axes[0].set(title="steps to half of d/(2q), over the exact ones", xlabel="lr T/(2n)",
-                ylim=(0.9, None))
-    axes[1].set(title="late loss, by how much above the exact one", xlabel="lr (d + q)/(2n)",
-                xscale="log", yscale="log")
-    axes[1].set_xticks([0.01, 0.02, 0.05, 0.1], ["1%", "2%", "5%", "10%"])
-    axes[1].set_yticks([0.01, 0.02, 0.05, 0.1, 0.5], ["1%", "2%", "5%", "10%", "50%"])
-    axes[1].minorticks_off()
-    plots.caption(figure, "Points: each of 3 seeds, fresh batches of n (filled: one full batch). "
-                  "Left, at 0.62: n = 8. d = 5, 8, 10; q = 2, 3; lr 0.25 to 4. Dashed: the laws, "
-                  "to leading order.")
+    plots.caption(figure, "Points: each of 3 seeds, fresh batches of n (filled: one full batch), K "
+                  "= 1, 2 or 4 draws in a step. Left, at 0.62: n = 8. d = 5, 8, 10; q = 2, 3; lr "
+                  "0.25 to 4. Dashed: the laws, to leading order.")
     return figure
 
 
 def claims_noise(runs):
-    """The two laws; the plateau of the default run; alpha and cos V on it."""
-    late = [excess(runs[key]) for key in runs if key[1] == "excess"]
-    few, near, middle, far = [], [], [], []
-    for key, found in runs.items():
-        if key[1] == "delay" or key[1] == "default" and key[3]:
-            (x, values), n = delay(found), found[0]["config"].batch
-            (few if n < 16 else near if x <= 0.5 else middle if x <= 1 else far).append(
-                values / (1 + x))
-    rows = [seeds_row("lr T/(2n) <= 0.5: delay of the plateau / law", near, 0.9, 1.1),
-            seeds_row("lr T/(2n) from 0.5 to 1: delay of the plateau / law", middle, 0.9, 1.15),
-            seeds_row("lr T/(2n) > 1: delay of the plateau / law", far, 0.9, 1.4),
-            seeds_row("n = 8: delay of the plateau / law", few, 0.9),
-            seeds_row("law of excess < 0.02: excess of the late loss / law",
-                      [values / x for x, values in late if x < 0.02], 0.8, 1.2),
-            seeds_row("law of excess >= 0.02: excess of the late loss / law",
-                      [values / x for x, values in late if x >= 0.02], 0.9)]
-    for lr, fresh in DEFAULT:
-        found = runs["noise", "default", lr, fresh]
-        (x, values), text = delay(found), f"default run, lr {lr:g}, {HOW[fresh]}"
-        steps, of = [half_step(run) for run in found], half_step(exact_run(found[0]))
-        rows += [within(f"{text}: steps to half of d/(2q)", steps)._replace(
-                     measured=f"{np.mean(steps):.0f} ({min(steps):.0f} to {max(steps):.0f})"),
-                 within(f"{text}: steps of the recursion", of)._replace(measured=f"{of:.0f}"),
-                 within(f"{text}: their ratio; law for fresh {1 + x:.2f}", values, 1)]
-    for key in runs:
-        if key[1] == "plateau":
-            c, (_, _, lr, fresh) = runs[key][0]["config"], key
-            text = f"plateau, lr {lr:g}, {HOW[fresh]}, step {c.steps}"
-            law = 1 / theory.noise_delay(lr, c.T, c.batch)
-            cosine = theory.plateau_cosine(c.T, c.d, c.q, c.batch)
-            rows += [within(f"{text}: alpha; law for fresh {law:.2f}",
-                            [numbers(run)[1] for run in runs[key]]),
-                     within(f"{text}: cos V; law for a full batch {cosine:.2f}",
-                            [run["cos_V"][-1] for run in runs[key]])]
-    return rows
+    """The two laws, also for K draws; the plateau's closed form; the default run."""
+    delays = [(found[0]["config"].batch, *delay(found)) for key, found in runs.items()
+              if key[1] == "delay"]
+    late = [excess(found) for key, found in runs.items() if key[1] == "excess"]
+    rows = [seeds_row(f"{text}: delay of the plateau / law",
+                      [values / (1 + x) for n, x, values in delays if fits(n, x)], *limits)
+            for text, fits, *limits in (
+                ("lr T/(2nK) <= 0.5", lambda n, x: n > 8 and x <= 0.5, 0.9, 1.1),
+                ("lr T/(2nK) from 0.5 to 1", lambda n, x: n > 8 and 0.5 < x <= 1, 0.9, 1.15),
+                ("lr T/(2nK) > 1", lambda n, x: x > 1, 0.9, 1.4),
+                ("n = 8", lambda n, x: n == 8, 0.9))]
+    for K in 1, 2, 4:
+        x, values = delay(runs["noise", "delay", "orthonormal", 50, 100, 5, 3, 1.0, 32, K])
+        rows.append(seeds_row(f"n = 32, K = {K}: delay of the plateau / law, {1 + x:.2f}",
+                              [values / (1 + x)], 0.9, 1.15))
+    domain = [key for key, found in runs.items()
+              if key[1] in ("delay", "plateau") and train.plateau(found[0]["config"])]
+    for text, keys in ("", domain), (" drawn at random", [
+            ("noise", "plateau", *sizes) for sizes in AT_RANDOM]):
+        rows.append(seeds_row(
+            f"{len(keys)} settings{text}: steps to half of d/(2q) / theory.plateau",
+            [[half_step(run) / plateau(run["config"]) for run in runs[key]] for key in keys],
+            0.8, 1.2))
+    rows += [seeds_row("law of excess < 0.02: excess of the late loss / law",
+                       [values / x for x, values in late if x < 0.02], 0.8, 1.2),
+             seeds_row("law of excess >= 0.02: excess of the late loss / law",
+                       [values / x for x, values in late if x >= 0.02], 0.9)]
+    for text, key in (("lr 2, fresh", ("noise", "delay", *DEFAULT[1])),
+                      ("lr 4, fresh", ("noise", "delay", *DEFAULT[0])),
+                      ("lr 4, one full batch", ("noise", "full batch"))):
+        found, (x, values) = runs[key], delay(runs[key])
+        rows += [within(f"default run, {text}: steps to half of d/(2q); recursion "
+                        f"{half_step(exact(found[0])):.0f}", [half_step(run) for run in found]),
+                 within(f"default run, {text}: over the recursion; law for fresh {1 + x:.2f}",
+                        values, 1)]
+    c, i = found[0]["config"], found[0]["eval_step"].tolist().index(300)
+    cosine = theory.plateau_cosine(c.T, c.d, c.q, c.batch)
+    return rows + [within(f"default run, lr 4, one full batch, step 300: cos V; law {cosine:.2f}",
+                          [run["cos_V"][i] for run in found], 0.55, 0.75)]
 
 
 # length: the floor of the loss, and errors on longer sequences
 
-FLOOR_D_E = 16, 32, 64, 128                                     # predicted for each K, and trained:
-FLOORS = [(16, 1), (32, 1), (64, 1), (128, 1), (16, 4), (64, 4), (16, 16)]
-
-ARMS |= {("length", "floor", d_e, K): attention(2000, T=20, lr=4.0, schedule="cosine", d_e=d_e,
-                                                draws=K) for d_e, K in FLOORS}
-ARMS["length", "signs"] = attention(4000, T=100, lr=3.0, d_e=170, T_test=[200, 400, 1000, 4000],
-                                    eval_sequences=500)
-ARMS["length", "orthonormal"] = attention(
-    3000, T=20, lr=1.0, law="orthonormal", d_e=160, T_test=[40, 80, 160], evaluations=10,
-    eval_sequences=1000, eval_draws=4)
+FLOORS = [(16, 1), (32, 1), (64, 1), (128, 1), (16, 4), (64, 4), (16, 16)]     # d_e, K
+LENGTH = {
+    **{("length", "floor", d_e, K): attention(2000, "random signs", T=20, lr=4.0, d_e=d_e, draws=K,
+                                              schedule="cosine") for d_e, K in FLOORS},
+    ("length", "signs"): attention(4000, "random signs", T=100, lr=3.0, d_e=170,
+                                   T_test=[200, 400, 1000, 4000], eval_sequences=500),
+    ("length", "orthonormal"): attention(
+        3000, "orthonormal", T=20, lr=1.0, d_e=160, T_test=[40, 80, 160], evaluations=10,
+        eval_sequences=1000, eval_draws=4)}
 
 
 @functools.cache
@@ -334,123 +337,103 @@ def predicted(run, lengths):
                                         0.01)[0] for T in lengths])
 
 
-def late_errors(run):
-    """Training losses (m,), means over 30 steps, and errors (m, tests), from 0.3 d/(2q) downwards.
+def late_errors(runs):
+    """Training losses (m,) and errors (m, tests) at evaluations of all runs, below 0.3 d/(2q).
 
-    The steps are those up to an evaluation.
+    A training loss is the mean over the 30 steps before the evaluation.
     """
-    late = run["error"][:, 0] < 0.3 * zero_predictor(run["config"])
-    losses = [run["loss"][t - 30:t].mean() for t in run["eval_step"][late]]
-    return np.array(losses), run["error"][late]
+    late = [(run, i) for run in runs for i, error in enumerate(run["error"][:, 0])
+            if error < 0.3 * zero_predictor(run["config"])]
+    losses = [run["loss"][run["eval_step"][i] - 30:run["eval_step"][i]].mean() for run, i in late]
+    return np.array(losses), np.array([run["error"][i] for run, i in late])
 
 
 def length(runs):
-    """The noise floor against d_e; errors at longer T_test, for random signs and orthonormal PE."""
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(14, 6))
-    signs, orthonormal = runs["length", "signs"], runs["length", "orthonormal"]
-    for K, color, marker, dash in zip((1, 4, 16), SHADES, MARKERS, DASHES):
-        left.plot(FLOOR_D_E, [floor(d_e, K) for d_e in FLOOR_D_E], dash, color=THEORY)
-        points(left, *np.transpose([(d_e, last_loss(run)) for d_e, draws in FLOORS if draws == K
-                                    for run in runs["length", "floor", d_e, K]]), marker, color,
-               label=f"K = {K}")
-    left.set(title="random signs: loss at the end", xscale="log", yscale="log",
-             xlabel="dimension $d_e$", ylim=(3e-3, None))
-    left.set_xticks(FLOOR_D_E, FLOOR_D_E)
-    left.minorticks_off()
-    left.legend(title="K draws in a step", loc="lower left")
+    """Errors at longer T_test, for random signs and for orthonormal encodings."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(14, 6))
+    signs, c = runs["length", "signs"], runs["length", "orthonormal"][0]["config"]
     T = signs[0]["tests"][:, 0]
     many = np.geomspace(T[0], T[-1], 16).astype(int)
-    middle.plot(many, predicted(signs[0], many), "--", color=THEORY)
-    points(middle, np.tile(T, len(signs)), [run["error"][-1] for run in signs], "o", STOCHASTIC)
-    plots.zero_line(middle, zero_predictor(signs[0]["config"]))
-    middle.set(title=f"random signs: error, trained at {T[0]}", xscale="log", yscale="log",
-               xlabel="length $T_{test}$")
-    c, L = orthonormal[0]["config"], np.geomspace(0.005, 0.25, 50)
-    for k, n in enumerate(c.T_test):
-        right.plot(1 / L, theory.length_loss(L, c.T, n, c.d, c.q), DASHES[k], color=THEORY)
-        late = [late_errors(run) for run in orthonormal]
-        points(right, np.concatenate([1 / losses for losses, _ in late]),
-               np.concatenate([errors[:, 1 + k] for _, errors in late]), MARKERS[k], SHADES[k],
-               label=f"$T_{{test}}$ = {n}")
-    right.set(title=f"orthonormal: error, trained at {c.T}", xscale="log", yscale="log",
-              xlabel="1/L, which grows during training")
+    left.plot(many, predicted(signs[0], many), "--", color=THEORY)
+    points(left, np.tile(T, len(signs)), [run["error"][-1] for run in signs], "o", STOCHASTIC)
+    plots.zero_line(left, zero_predictor(signs[0]["config"]))
+    left.set(title=f"random signs, trained at T = {T[0]}", xscale="log", yscale="log",
+             xlabel="length $T_{test}$", ylabel="error")
+    losses, errors = late_errors(runs["length", "orthonormal"])
+    L = np.geomspace(0.005, 0.25, 50)
+    for n, measured, color, marker, dash in zip(c.T_test, errors.T[1:], SHADES, MARKERS, DASHES):
+        right.plot(1 / L, theory.length_loss(L, c.T, n, c.d, c.q), dash, color=THEORY)
+        points(right, 1 / losses, measured, marker, color, label=f"$T_{{test}}$ = {n}")
+    right.set(title=f"orthonormal, trained at T = {c.T}", xscale="log", yscale="log",
+              xlabel="1/L, which grows during training", ylabel="error")
     right.set_yticks([0.03, 0.1, 0.3], [0.03, 0.1, 0.3])
     right.minorticks_off()
     right.legend(loc="lower left")
-    plots.caption(figure, "Grey: predicted, in the middle from a and $\\alpha$, on the right from "
-                  "the training loss L. Points: training, 3 seeds. T = 20 (sides), 100 (middle).",
-                  *signs, *orthonormal)
+    plots.caption(figure, "Grey: predicted, on the left from a and $\\alpha$ at the end, on the "
+                  "right from the training loss L. Points: training, 3 seeds. "
+                  f"q = {c.q}, d = {c.d}, fresh batches of {c.batch} sequences.")
     return figure
 
 
 def claims_length(runs):
     """Floors and errors, measured over predicted; noise in all weights adds some to them."""
-    c, late = runs["length", "orthonormal"][0]["config"], [
-        late_errors(run) for run in runs["length", "orthonormal"]]
-    signs = np.array([run["error"][-1] / predicted(run, run["tests"][:, 0])
-                      for run in runs["length", "signs"]])
-    laws = [errors[:, 1:] / theory.length_loss(L[:, None], c.T, np.array(c.T_test), c.d, c.q)
-            for L, errors in late]
+    c, (L, errors) = (runs["length", "orthonormal"][0]["config"],
+                      late_errors(runs["length", "orthonormal"]))
+    law = theory.length_loss(L[:, None], c.T, np.array(c.T_test), c.d, c.q)
+    signs = np.transpose([run["error"][-1] / predicted(run, run["tests"][:, 0])
+                          for run in runs["length", "signs"]])
     return [seeds_row("all d_e, K: training loss / floor",
                       [[last_loss(run) / floor(d_e, K) for run in runs["length", "floor", d_e, K]]
                        for d_e, K in FLOORS], 0.95, 1.1),
-            seeds_row("random signs, T to 40 T: error / predicted", signs.T, 0.9, 1.15),
-            within("orthonormal, 2 T to 8 T: error / law of length", np.concatenate(laws), 0.8,
-                   1.2)]
+            seeds_row("random signs, T to 40 T: error / predicted", signs, 0.9, 1.15),
+            within("orthonormal, 2 T to 8 T: error / law of length", errors[:, 1:] / law, 0.8, 1.2)]
 
 
 # tests: other lengths and subset sizes, with orthonormal encodings
 
-LARGE = {"T": 200, "lr": 5.0, "steps": 12_000}          # drawn without training
-FACTORS = {1.25: "5/4", 1.5: "3/2", 1.75: "7/4", 2: "2"}
-
-
+SHARES = 25, 50, 100, 200, 400                  # d_e
 TESTED = {"T": 50, "d_e": 100, "T_test": [62, 75, 87, 100]}
-for pe in "stochastic", "fixed":
-    ARMS["tests", pe] = attention(4000, **TESTED, pe=pe, law="orthonormal", lr=1.0,
-                                  q_test=[2, 4, 5, 8], evaluations=40, eval_sequences=1000,
-                                  eval_draws=1)
-    ARMS["tests", "signs", pe] = attention(2000, **TESTED, pe=pe, lr=2.0)
+TESTS = {
+    **{("tests", pe): attention(4000, encodings, **TESTED, lr=1.0, q_test=[2, 4, 5, 8],
+                                evaluations=40, eval_sequences=1000, eval_draws=1)
+       for pe, encodings in (("redrawn", "orthonormal"), ("fixed", "fixed orthonormal"))},
+    **{("tests", "signs", pe): attention(2000, encodings, **TESTED, lr=2.0)
+       for pe, encodings in (("redrawn", "random signs"), ("fixed", "fixed signs"))},
+    **{("tests", "share", d_e): attention(60, "fixed signs", T=50, d_e=d_e, lr=1.0, T_test=[1000])
+       for d_e in SHARES}}
 
 
-def test_path(pe, T_test, q_test, T, lr, steps, d=5, q=3):
-    """The error on a test at each step (steps + 1,), by the recursion; redrawn with d_e = 2 T."""
-    _, a, alpha = descent("orthonormal", T, d, q, lr, steps, 2 * T if pe == "stochastic" else T - 1)
-    if pe == "stochastic":
-        return theory.test_loss(a, alpha, T_test, d, q_test)
-    return theory.fixed_test_loss(a, alpha, T, T_test, d, q_test)
+def test_path(run, T_test, q_test):
+    """The error on a test at each step (steps + 1,), by the recursion; orthonormal encodings."""
+    c, path = run["config"], exact(run)
+    if c.pe == "stochastic":
+        return theory.test_loss(path["a"], path["alpha"], T_test, c.d, q_test)
+    return theory.fixed_test_loss(path["a"], path["alpha"], c.T, T_test, c.d, q_test)
 
 
 def tests(runs):
     """Errors over training at other lengths and subset sizes, measured and derived."""
     figure, axes = plt.subplots(2, 4, figsize=(14, 8.4), sharex=True, sharey="row")
-    c = runs["tests", "fixed"][0]["config"]
-    small = {"T": c.T, "lr": c.lr, "steps": c.steps}
-    for axis, test, factor in zip(axes.flat, np.array(plots.tests_of(c)).reshape(-1, 2).tolist(),
-                                  [*FACTORS, 1, 1, 1, 1]):
-        for pe, color, marker in ("stochastic", STOCHASTIC, "o"), ("fixed", FIXED, "s"):
+    others = runs["tests", "fixed"][0]["tests"].tolist()[1:]            # 4 lengths, 4 sizes
+    for axis, (T, q) in zip(axes.flat, others):
+        for pe, color, marker in ("redrawn", STOCHASTIC, "o"), ("fixed", FIXED, "s"):
             found = runs["tests", pe]
-            points(axis, np.tile(found[0]["eval_step"] * c.lr / c.T ** 2, len(found)),
-                   plots.errors(found, *test), marker, color, markersize=5, label=pe)
-            for task, dash in (small, "-"), (LARGE, ":"):
-                path = test_path(pe, int(factor * task["T"]), test[1], **task)
-                t = np.arange(len(path)) * task["lr"] / task["T"] ** 2
-                axis.plot(t, path, dash, color=color,
-                          label=f"exact, T = {task['T']}" if pe == "fixed" else None)
-            if pe == "fixed" and factor > 1:
-                axis.plot(t[path.argmin()], path.min(), "v", color=THEORY, markersize=9)
-                axis.annotate(f"{path.min():.3f}", (t[path.argmin()], path.min()), (4, 12),
-                              textcoords="offset points", color=THEORY)
-        axis.set(title=f"$T_{{test}}$ = {FACTORS[factor]} T" if factor > 1
-                 else f"$q_{{test}}$ = {test[1]}")
+            c, path = found[0]["config"], test_path(found[0], T, q)
+            points(axis, np.tile(found[0]["eval_step"], len(found)), plots.errors(found, T, q),
+                   marker, color, markersize=5, label=pe)
+            axis.plot(path, color=color, label=f"{pe}, exact")
+        if T > c.T:
+            axis.plot(path.argmin(), path.min(), "v", color=THEORY, markersize=9)
+            axis.annotate(f"{path.min():.2f}", (path.argmin(), path.min()), (4, 12),
+                          textcoords="offset points", color=THEORY)
+        axis.set(title=f"$T_{{test}}$ = {T}" if T > c.T else f"$q_{{test}}$ = {q}")
     axes[0, 0].set(ylim=(0, None), ylabel="error")
     axes[0, 0].legend(loc="upper right", handlelength=1)
     axes[1, 0].set(yscale="log", ylabel="error")
     for axis in axes[1]:
-        axis.set(xlabel="lr t/T²", xlim=(-0.03, 1.65), xticks=[0, 0.5, 1, 1.5])
-    plots.caption(figure, f"Orthonormal encodings. Points: trained, T = {c.T}, lr {c.lr:g}; noise "
-                  f"makes them late. Dotted: exact, T = {LARGE['T']}, lr {LARGE['lr']:g}, and the "
-                  "least errors. $d_e$ = 2 T, q = 3, d = 5.")
+        axis.set(xlabel="step t", xticks=[0, c.steps // 2, c.steps])
+    plots.caption(figure, "Orthonormal encodings. Points: trained; noise makes them late. Lines: "
+                  "exact, with the least error of fixed ones.", c)
     return figure
 
 
@@ -463,137 +446,153 @@ def along_diagonal(run):
     return products[:c.T].mean(), products[c.T:].mean()
 
 
+def late_harm(run, draws=2000):
+    """What W does at length 2 T with fixed encodings, and which part of it does the harm.
+
+    Two spreads (standard deviations) of overlaps e_i . W e_j: among trained positions, and with new
+    ones.  Then the error at 2 T over d/(2q), by the encodings alone: as it is; with e_j . W e_j of
+    new positions as large as of trained ones; with overlaps as small; with both.
+    """
+    c, rng = run["config"], np.random.default_rng(0)
+    logits = run["E"] @ run["W"][c.d:, c.d:] @ run["E"].T                   # (2 T, 2 T)
+    new, diagonal = np.arange(2 * c.T) >= c.T, np.eye(2 * c.T, dtype=bool)
+    pairs = (new[:, None] | new) & ~diagonal                                # with a new position
+    spreads = logits[:c.T, :c.T][~diagonal[:c.T, :c.T]].std(), logits[pairs].std()
+    y = rng.random((draws, 2 * c.T)).argsort(axis=1)[:, :c.q]
+    target = np.zeros((draws, 2 * c.T))
+    np.put_along_axis(target, y, 1 / c.q, axis=1)
+    shares = []
+    for larger, smaller in (False, False), (True, False), (False, True), (True, True):
+        A = logits.copy()
+        if larger:
+            A[diagonal & new] = A.diagonal()[:c.T].mean()
+        if smaller:
+            A[pairs] *= spreads[0] / spreads[1]
+        P = sts.softmax(A[:, y].sum(axis=2).T)                              # (draws, 2 T)
+        alpha = np.trace(run["V"][:, :c.d]) / c.d
+        shares.append(c.q * ((alpha * P - target) ** 2).sum(axis=1).mean())
+    return [*spreads, *shares]
+
+
 def claims_tests(runs):
-    """Least errors of fixed encodings; errors at the end; e . W e at new positions."""
-    rows, ends, least = [], {}, []
-    for factor in FACTORS:
-        T_test = int(factor * LARGE["T"])
-        rows.append(within(f"T = {LARGE['T']}, fixed: least error at T_test = {T_test}, exact",
-                           test_path("fixed", T_test, 3, **LARGE).min(), 0.15))
-    for pe in "stochastic", "fixed":
+    """Errors at the end, least errors of fixed encodings; e . W e at new positions."""
+    rows = []
+    for pe, *limits in ("redrawn", 0.97, 1.03), ("fixed", None, 0.7):
         found = runs["tests", pe]
-        c = found[0]["config"]
-        for T, q in np.array(plots.tests_of(c)).reshape(-1, 2).tolist():
-            curves, path = plots.errors(found, T, q), test_path(pe, T, q, c.T, c.lr, c.steps)
-            ends.setdefault(pe, []).append(curves[:, -1] / path[-1])
-            if pe == "fixed" and T > c.T:
-                least.append(curves[:, curves.mean(axis=0).argmin()] / path.min())
-    rows += [seeds_row(f"T = {c.T}, fixed, 4 lengths: least error / exact", least, 0.9, 1.1),
-             *[seeds_row(f"T = {c.T}, {pe}, 4 lengths, 4 sizes: last error / exact", ratios, 0.9,
-                         1.3) for pe, ratios in ends.items()]]
-    for pe, limits in ("stochastic", (0.97, 1.03)), ("fixed", (None, 0.7)):
+        pairs = [(plots.errors(found, *test), test_path(found[0], *test))
+                 for test in found[0]["tests"].tolist()[1:]]
+        rows.append(seeds_row(f"{pe}, 4 lengths, 4 sizes: last error / exact",
+                              [curves[:, -1] / path[-1] for curves, path in pairs], 0.9, 1.3))
+        if pe == "fixed":
+            rows.append(seeds_row("fixed, 4 lengths: least error / exact", [
+                curves[:, curves.mean(axis=0).argmin()] / path.min() for curves, path in pairs[:4]
+            ], 0.9, 1.1))
         old, new = np.transpose([along_diagonal(run) for run in runs["tests", "signs", pe]])
         rows += [within(f"random signs, {pe}: e.We at trained positions", old),
                  within(f"random signs, {pe}: e.We at new positions", new),
-                 within(f"random signs, {pe}: new / trained", new / old, *limits)]
+                 within(f"random signs, {pe}: e.We, new / trained", new / old, *limits)]
+    harm = np.transpose([late_harm(run) for run in runs["tests", "signs", "fixed"]])
+    parts = ["error at 2 T / (d/(2q))", "the same, larger e.We", "the same, smaller overlaps",
+             "the same, both"]
+    rows += [within(f"random signs, fixed: {text}", values) for text, values in zip(
+        ["overlaps, trained positions", "overlaps with new positions", *parts], harm)]
+    for d_e in SHARES:
+        old, new = np.transpose([along_diagonal(run) for run in runs["tests", "share", d_e]])
+        law = theory.new_position_share(50, d_e)
+        rows.append(within(f"d_e = {d_e}, fixed, step 60: e.We, new / trained / law, {law:.3f}",
+                           new / old / law, 0.9, 1.1))
     return rows
 
 
 # full_model: keys [Z, z_query]
 
-FULL = [(query, "orthonormal", q) for query in ("sum", "mean") for q in (2, 3, 5)] + [
-    ("sum", "onehot", 3)]
-
-
-ARMS |= {("full_model", query, law, q): attention(
-    4000, T=20, d_e=20, lr=1.0, attend_to_query=True, q=q, query=query,
-    **({"pe": law} if law == "onehot" else {"law": law})) for query, law, q in FULL}
+FULL = [("orthonormal", query, q) for query in ("sum", "mean") for q in (2, 3, 5)] + [
+    ("one-hot", "sum", 3)]                      # encodings, query, q
+FULL_MODEL = {("full_model", *arm): attention(4000, arm[0], T=20, d_e=20, lr=1.0, query=arm[1],
+                                              q=arm[2], attend_to_query=True) for arm in FULL}
 
 
 @functools.cache
-def full_descent(query, law, q, lr=1.0, T=20, d=5):
-    """L, a, ..., alpha of the full model, to step 10^5; d_e = T."""
-    if law == "onehot":
-        return theory.descend(theory.onehot_full_model_slopes, lr, 100_000, (T - 1, 1, d), T, d, q,
-                              query)
-    return theory.descend(theory.full_model_slopes, lr, 100_000, (T, d), T, d, q, query)
-
-
-def full_model_law(t, query, law, q):
-    """What L tends to."""
-    return theory.full_model_law(t, 20, 5, q, query, 1.0, 20, law == "onehot")
+def full_descent(law, query, q, lr=1.0, T=20, d=5):
+    """L of the full model to step 10^5, and what it tends to; d_e = T."""
+    t, onehot = np.arange(100_001), law == "one-hot"
+    slopes, norms2 = ((theory.onehot_full_model_slopes, (T - 1, 1, d)) if onehot else
+                      (theory.full_model_slopes, (T, d)))
+    return (theory.descend(slopes, lr, 100_000, norms2, T, d, q, query)[0],
+            theory.full_model_law(np.maximum(t, 1), T, d, q, query, lr, T, onehot))
 
 
 def full_model(runs):
-    """L against t for both queries, and the attention of z_query to itself."""
-    figure, axes = plt.subplots(1, 3, figsize=(14, 6))
+    """L against t for both queries."""
+    figure, axes = plt.subplots(1, 2, figsize=(14, 6))
     t = np.unique(np.geomspace(10, 100_000, 200).astype(int))
     for axis, arms in (axes[0], FULL[:3]), (axes[1], FULL[3:]):
         for arm, color, marker in zip(arms, (*SHADES[:3], ONEHOT), MARKERS):
-            found, (query, law, q) = runs[("full_model", *arm)], arm
-            axis.plot(t, full_descent(*arm)[0, t], color=THEORY, linewidth=1.5)
-            axis.plot(t[t >= 1000], full_model_law(t[t >= 1000], *arm), ":", color=THEORY)
+            found, (law, query, q) = runs[("full_model", *arm)], arm
+            L, limit = full_descent(*arm)
+            axis.plot(t, L[t], color=THEORY, linewidth=1.5)
+            axis.plot(t[t >= 1000], limit[t[t >= 1000]], ":", color=THEORY)
             edges = np.unique(np.geomspace(10, found[0]["config"].steps, 13).astype(int))
             L = [[run["loss"][i:j].mean() for i, j in zip(edges, edges[1:])] for run in found]
             points(axis, np.tile(np.sqrt(edges[1:] * edges[:-1]), len(L)), L, marker, color,
-                   label=f"{'one-hot, ' * (law == 'onehot')}{query}, q = {q}")
-        axis.set(xscale="log", yscale="log", xlabel="step t", ylim=(1e-4, 2))
+                   label=f"{law}, {query}, q = {q}")
+        axis.set(xscale="log", yscale="log", xlabel="step t", ylabel="loss L", ylim=(1e-4, 2))
         axis.legend(loc="lower left", handletextpad=0.1)
-    for query, c, dash in ("sum", 1, "-"), ("mean", 1 / 3, "--"):
-        a = full_descent(query, "orthonormal", 3)[1, t]
-        share = np.exp(3 * c * c * a) / (np.exp(3 * c * c * a) + 3 * np.exp(c * a) + 17)
-        axes[2].plot(t, share, dash, color=THEORY)
-        axes[2].annotate(query, (t[-1], share[-1]), (0, -8), textcoords="offset points",
-                         color=THEORY, ha="right", va="top")
-    axes[0].set(title="loss L: sum, orthonormal, $t^{-1/q}$")
-    axes[1].set(title="loss L: the others, 1/t")
-    axes[2].set(title="attention on the query, exact", xscale="log", xlabel="step t",
-                xlim=(10, None), ylim=(0, 1.05))
+    axes[0].set(title="sum, orthonormal: $t^{-1/q}$")
+    axes[1].set(title="the others: 1/t")
+    c = found[0]["config"]
     plots.caption(figure, "Keys [Z, $z_{query}$]. Solid: exact. Dotted: what it tends to. Points: "
-                  "training, 3 seeds. Right: q = 3, orthonormal.",
-                  *(runs[("full_model", *arm)][0] for arm in FULL))
+                  f"training, 3 seeds. T = {c.T}, d = {c.d}, $d_e$ = {c.d_e}, lr = {c.lr:g}, "
+                  f"fresh batches of {c.batch} sequences.")
     return figure
 
 
 def claims_full_model(runs):
     """The laws over the recursion, and sampled training over the recursion."""
     rows = []
-    for text, arms, exponent, most in (
-            ("sum", FULL[:3], (0.32, 0.345), 1.3), ("mean", FULL[3:6], (0.95, 1.05), 1.05),
-            ("one-hot, sum", FULL[6:], (0.95, 1.05), 1.1)):
-        L = {arm: full_descent(*arm)[0] for arm in arms}
-        power = [math.log2(L[arm][50_000] / L[arm][-1]) for arm in arms if arm[2] == 3]
-        rows += [within(f"{text}, q = 3: exponent of L at t = 10^5", power, *exponent),
-                 within(f"{text}, all q: L / law at t = 10^5",
-                        [L[arm][-1] / full_model_law(100_000, *arm) for arm in arms], 0.85, 1.1),
+    for text, arms, most in (("sum", FULL[:3], 1.3), ("mean", FULL[3:6], 1.05),
+                             ("one-hot, sum", FULL[6:], 1.1)):
+        paths = {arm: full_descent(*arm) for arm in arms}
+        if text == "sum":
+            L, _ = paths["orthonormal", "sum", 3]
+            rows.append(within("sum, q = 3: exponent of L at t = 10^5",
+                               math.log2(L[50_000] / L[-1]), 0.32, 0.345))
+        rows += [within(f"{text}, all q: L / law at t = 10^5",
+                        [L[-1] / limit[-1] for L, limit in paths.values()], 0.85, 1.1),
                  seeds_row(f"{text}, all q: sampled loss / recursion, at the end", [
-                     [last_loss(run) / last_loss({"loss": L[arm][:len(run["loss"])]})
-                      for run in runs[("full_model", *arm)]] for arm in arms], 0.9, most)]
+                     [last_loss(run) / last_loss({"loss": L[:len(run["loss"])]})
+                      for run in runs[("full_model", *arm)]] for arm, (L, _) in paths.items()],
+                     0.9, most)]
     return rows
 
 
 # data: full-batch gradient descent on N sequences
 
-DATA = {"stochastic": (STOCHASTIC, "o-"), "one-hot": (ONEHOT, "s--"), "fixed": (FIXED, "^-."),
-        "net, 120 units": (NET, "D-"), "net, 20 units": (NET, "v:")}
 DATA_N, NET_N = [4, 8, 16, 32, 64, 128, 256], [16, 64, 256, 1024, 4096]
-
-
-DATA_TASK = {"T": 20, "d": 3, "q": 2, "fresh": False, "eval_sequences": 2000}
-ARMS |= {("data", arm, N): attention(4000, lr=0.5, batch=N, **DATA_TASK, **how) for arm, how in (
-    ("stochastic", {"law": "orthonormal", "d_e": 20}), ("one-hot", {"pe": "onehot"}),
-    ("fixed", {"pe": "fixed", "d_e": 40})) for N in DATA_N}
-ARMS |= {("data", arm, N): DATA_TASK | {
-    "model": "fcn", "hidden": [int(arm.split()[1])], "optimizer": "adam", "batch": N,
-    "schedule": "cosine", "steps": 600, "evaluations": 1}
-    for arm in DATA if "net" in arm for N in NET_N}
+MODELS = {      # encodings, other settings, sizes N, color, style
+    "redrawn orthonormal": ("orthonormal", {"d_e": 20}, DATA_N, STOCHASTIC, "o-"),
+    "one-hot": ("one-hot", {}, DATA_N, ONEHOT, "s--"),
+    "fixed random signs": ("fixed signs", {"d_e": 40}, DATA_N, FIXED, "^-."),
+    "net, 120 units": ("random signs", {"model": "fcn", "hidden": [120], "optimizer": "adam",
+                                        "lr": 0.02, "schedule": "cosine", "steps": 600},
+                       NET_N, NET, "D-")}
+DATA = {("data", arm, N): attention(
+    4000, encodings, T=20, d=3, q=2, lr=0.5, fresh=False, eval_sequences=2000, batch=N) | how
+    for arm, (encodings, how, sizes, *_) in MODELS.items() for N in sizes}
 
 
 def final(runs, arm):
-    """The sizes N, and the test error and training loss over d/(2q) (2, sizes, seeds)."""
-    sizes = NET_N if "net" in arm else DATA_N
-    ends = [[(run["error"][-1, 0], run["loss"][-100:].mean()) for run in runs["data", arm, N]]
-            for N in sizes]
-    c = runs["data", arm, sizes[0]][0]["config"]
-    return sizes, np.moveaxis(np.array(ends) / zero_predictor(c), 2, 0)
+    """The test error and the training loss over d/(2q) for all N (2, sizes, seeds)."""
+    found = [runs["data", arm, N] for N in MODELS[arm][2]]
+    ends = [[(run["error"][-1, 0], run["loss"][-100:].mean()) for run in seeds] for seeds in found]
+    return np.moveaxis(np.array(ends) / zero_predictor(found[0][0]["config"]), 2, 0)
 
 
 def data(runs):
     """The test error and the training loss against the number of training sequences."""
     figure, axes = plt.subplots(1, 2, figsize=(14, 6.2))
-    for arm, (color, style) in DATA.items():
-        sizes, parts = final(runs, arm)
-        for axis, part in zip(axes, np.maximum(parts, 1e-4)):
+    for arm, (_, _, sizes, color, style) in MODELS.items():
+        for axis, part in zip(axes, np.maximum(final(runs, arm), 1e-4)):
             plots.band(axis, sizes, part.T, color, label=arm, marker=style[0],
                        linestyle=style[1:], fillstyle="none", markersize=9)
     for axis in axes:
@@ -601,47 +600,73 @@ def data(runs):
         axis.set_xticks([4, *NET_N], [4, *NET_N])
         axis.minorticks_off()
     plots.zero_line(axes[0], 0.1, "10%")
-    axes[0].set(title="test error over d/(2q)", ylim=(1e-3, 9))
-    axes[1].set(title="training loss over d/(2q)", ylim=(5e-5, 4))
-    axes[0].legend(loc="lower right")
-    plots.caption(figure, "One full batch of N sequences, T = 20, d = 3, q = 2. Stochastic: "
-                  "orthonormal; fixed: random signs; nets by Adam. 3 seeds: mean and range. Losses "
-                  "below $10^{-4}$ are drawn there.")
+    axes[0].set(title="test error", ylabel="error / (d/(2q))", ylim=(1e-3, 9))
+    axes[1].set(title="training loss", ylabel="loss / (d/(2q))", ylim=(5e-5, 4))
+    axes[1].legend(loc="upper right")
+    plots.caption(figure, "One full batch of N sequences: T = 20, d = 3, q = 2. Fixed orthonormal "
+                  "encodings learn as one-hot ones do. 3 seeds: mean and range. Losses below "
+                  "$10^{-4}$ are drawn there. The net is trained by Adam.")
     return figure
 
 
 def claims_data(runs):
     """How many sequences are needed, and who memorizes."""
-    few, many = ([plots.crossing(DATA_N, errors, 0.1) for errors in final(runs, arm)[1][0].T]
-                 for arm in ("stochastic", "one-hot"))
-    fixed = np.array([final(runs, arm)[1][:, 2:4] for arm in ("one-hot", "fixed")])
-    return [within("stochastic: N needed for a test error of 10%", few, 2, 32),
+    few, many = ([crossing(DATA_N, errors, 0.1) for errors in final(runs, arm)[0].T]
+                 for arm in ("redrawn orthonormal", "one-hot"))
+    fixed = np.array([final(runs, arm)[:, 2:4] for arm in ("one-hot", "fixed random signs")])
+    return [within("redrawn: N needed for a test error of 10%", few, 2, 32),
             within("one-hot: N needed for a test error of 10%", many, 100, 256),
             within("N = 16, 32, fixed and one-hot: test error / (d/(2q))", fixed[:, 0], 1),
             within("the same: training loss / (d/(2q))", fixed[:, 1], None, 0.001),
-            within("nets, N up to 4096: test error / (d/(2q))",
-                   [final(runs, arm)[1][0] for arm in DATA if "net" in arm], 0.9)]
+            within("net, N up to 4096: test error / (d/(2q))", final(runs, "net, 120 units")[0],
+                   0.9)]
 
 
 # width: the d_e that is needed, to T = 10^9
 
-SIZES = {1: {20: (4, 5, 6), 80: (6, 7, 8), 320: (8, 9, 10)},            # trained d_e for each T
-         2: {20: (7, 9, 11), 80: (11, 13, 16), 320: (16, 18, 21)}, 3: plots.WIDTHS}
+SHARE = 0.1                                     # of d/(2q): the error to be reached
+SIZES = {1: {20: (4, 5, 6), 80: (6, 7, 8), 320: (8, 9, 10)},        # trained d_e for each q and T
+         2: {20: (7, 9, 11), 80: (11, 13, 16), 320: (16, 18, 21)},
+         3: {10: (12, 16, 24), 20: (16, 24, 32), 40: (24, 32, 48), 80: (32, 48, 64),
+             160: (32, 48, 64), 320: (48, 64, 96)}}
 LONG_T = [10, 20, 40, 80, 160, 320, 640, 10 ** 4, 10 ** 6, 10 ** 9]
 GROWTH = [      # draws, weights as trained or the best ones, label, the power of ln T that fits
     (1, False, "one draw, best weights", 2), (16, True, "16 draws, weights as trained", 2),
     (16, False, "16 draws, best weights", 1), (math.inf, False, "all draws, best weights", 1)]
+POWERS = {1: "ln T", 2: "(ln T)²"}
+WIDTH = {("width", q, T, d_e): attention(
+    1000, "random signs", T=T, q=q, d_e=d_e, fresh=False, optimizer="adam", lr=0.03,
+    schedule="cosine", eval_sequences=512) for q in SIZES for T in SIZES[q] for d_e in SIZES[q][T]}
 
 
-ARMS |= {("width", q, T, d_e): plots.width_arm(q, T, d_e) for q, lengths in SIZES.items()
-         for T, sizes in lengths.items() for d_e in sizes}
+def crossing(sizes, errors, level):
+    """The size from which on errors are below a level, by a line through ln error against ln size.
+
+    It is nan if the first error is below the level already, or if the last one is not.
+    """
+    greatest = np.maximum.accumulate(errors[::-1])[::-1]            # of this size and larger ones
+    return np.exp(np.interp(-np.log(level), -np.log(greatest), np.log(sizes), np.nan, np.nan))
+
+
+def net_width(T, d=5, q=3):
+    """The width from which on the bound of fcn.py allows nets an error of SHARE d/(2q)."""
+    return T * d * (1 - SHARE * (T - 1) / (T - q))
+
+
+def trained_widths(runs, q):
+    """The d_e that an error of SHARE d/(2q) needs, between those that are trained (T, seeds)."""
+    found = []
+    for T, sizes in SIZES[q].items():
+        ends = np.array([plots.errors(runs["width", q, T, d_e], T, q)[:, -1] for d_e in sizes])
+        found.append([crossing(sizes, seed, SHARE * 5 / (2 * q)) for seed in ends.T])    # d = 5
+    return np.array(found)
 
 
 @functools.cache
 def predicted_widths(q, K, trained):
     """width.needed_width for an error of SHARE d/(2q) at all LONG_T, and standard errors."""
     rng = np.random.default_rng(0)
-    return np.transpose([width.needed_width(T, q, plots.SHARE, K, rng, trained, 10_000)
+    return np.transpose([width.needed_width(T, q, SHARE, K, rng, trained, 10_000)
                          for T in LONG_T])
 
 
@@ -651,100 +676,117 @@ def fitted_widths(values, power, T=LONG_T[4:]):
     return np.polyval(line, np.log(T) ** power)
 
 
-def needed_d_e(runs):
-    """The d_e that attention needs against T: trained and predicted; and for one draw or all."""
+def widths(runs):
+    """The width that nets and attention need against T; its growth for one draw, and for many."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(14, 6.6))
-    doubled = LONG_T[:7]
+    T = np.array(LONG_T[:7])
+    left.plot(T, net_width(T), color=NET, label="nets, q = 3: the bound")
     for q, color, marker in zip(SIZES, SHADES, MARKERS):
-        values, errors = predicted_widths(q, 16, True)[:, :7]
-        left.errorbar(doubled, values, 2 * errors, color=THEORY, fmt=".", capsize=3,
-                      label="predicted" if q == 1 else None)
-        trained = [plots.needed_widths(runs, q, T) for T in SIZES[q]]
-        points(left, np.repeat(list(SIZES[q]), np.shape(trained)[1]), trained, marker, color,
-               markersize=11, label=f"trained, q = {q}")
-    for T, value, more in zip(doubled[1:], values[1:], np.diff(values)):
-        left.annotate(f"+{more:.0f}", (T, value), (-8, 12), textcoords="offset points", ha="right",
-                      color=THEORY)
-    left.set(title="trained with one draw, 16 in the test", xscale="log", xlabel="length T",
-             ylabel="$d_e$", ylim=(0, None))
-    left.set_xticks(doubled, doubled)
+        values, _ = predicted_widths(q, 16, True)[:, :7]
+        left.plot(T, 5 + values, "--", color=THEORY,
+                  label="attention, predicted" if q == 1 else None)
+        found = 5 + trained_widths(runs, q)
+        points(left, np.repeat(list(SIZES[q]), found.shape[1]), found, marker, color,
+               markersize=11, label=f"attention, trained, q = {q}")
+    left.set(title="the width that is needed", xscale="log", yscale="log", xlabel="length T",
+             ylabel="units of a net's first layer; d + $d_e$")
+    left.set_xticks(T, T)
     left.minorticks_off()
     for (K, trained, text, power), color, marker in zip(GROWTH, SHADES, MARKERS):
-        values, errors = predicted_widths(3, K, trained)
-        right.errorbar(LONG_T, values, 2 * errors, color=color, fmt=marker, label=text)
+        values, _ = predicted_widths(3, K, trained)
+        right.plot(LONG_T, values, marker, color=color, label=f"{text}: {POWERS[power]}")
         T = np.geomspace(LONG_T[4], LONG_T[-1], 50)
         right.plot(T, fitted_widths(values, power, T), DASHES[power - 1], color=THEORY)
-        right.annotate(("ln T", "$(\\ln T)^2$")[power - 1], (LONG_T[-1], values[-1]), (0, 9),
-                       textcoords="offset points", color=THEORY, ha="right")
     right.set(title="q = 3, predicted: averaging decides", xscale="log", yscale="log",
               xlabel="length T", ylabel="$d_e$", ylim=(2, 5e4))
     for axis in left, right:
         axis.legend(loc="upper left")
-    plots.caption(figure, f"$d_e$ of random signs for an error of {plots.SHARE:.0%} of d/(2q), d = "
-                  "5. Left: how much q = 3 needs more when T doubles; a net needs 0.9 T d units. "
-                  "Bars: two standard errors. Lines: fits.")
+    plots.caption(figure, f"Widths for an error of {SHARE:.0%} of d/(2q), d = 5, random signs. "
+                  "Left: attention is trained with one draw in a step, and tested with 16. Right, "
+                  "grey: fits.")
     return figure
 
 
 def claims_width(runs):
-    """Trained over predicted d_e, the birthday law, the powers of ln T."""
+    """Trained over predicted d_e, the birthday law, the powers of ln T, and nets beside attention.
+
+    Is that comparison fair?  Attention's width d + d_e is per token, and all tokens share its
+    weights.  So the last rows count parameters: W and V have (d + d_e)(2d + d_e), and a net's first
+    layer of width m has m (T d + T) weights.  Counted over all tokens, attention has more units.
+    """
     found = {q: predicted_widths(q, 16, True) for q in SIZES}
+    trained = {q: trained_widths(runs, q) for q in SIZES}
     rows = [seeds_row(f"q = {q}: trained d_e / predicted, all T",
-                      [plots.needed_widths(runs, q, T) / found[q][0][LONG_T.index(T)]
-                       for T in SIZES[q]], 0.9, 1.1) for q in SIZES]
+                      [values / found[q][0][LONG_T.index(T)]
+                       for T, values in zip(SIZES[q], trained[q])], 0.9, 1.1) for q in SIZES]
     rows += [within(f"q = {q}: predicted / birthday law (positions with equal encodings)",
-                    found[q][0] / [width.birthday_width(T, q, plots.SHARE, 16) for T in LONG_T],
+                    found[q][0] / [width.birthday_width(T, q, SHARE, 16) for T in LONG_T],
                     0.97, 1.03) for q in (1, 2)]
-    for K, trained, text, power in GROWTH:
-        values = predicted_widths(3, K, trained)[0]
+    for K, best_for_one, text, power in GROWTH:
+        values = predicted_widths(3, K, best_for_one)[0]
         for p, *allowed in (power, None, 0.08), (3 - power, 0.1):
-            rows.append(within(f"q = 3, {text}: misfit of {'(ln T)^2' if p == 2 else 'ln T'}",
+            rows.append(within(f"q = 3, {text}: misfit of {POWERS[p]}",
                                abs(fitted_widths(values, p) / values[4:] - 1).max(), *allowed))
     more = np.diff(found[3][0][:7])
-    return [*rows, within("q = 3: more d_e when T doubles, T = 10 to 640", more, 5, 15),
-            within("the same: the last / the first", more[-1] / more[0], 1.4),
-            within("standard errors of predicted d_e, relative",
-                   [errors / values for values, errors in found.values()], None, 0.03)]
+    rows += [within("q = 3: more d_e when T doubles, T = 10 to 640", more, 5, 15),
+             within("the same: the last / the first", more[-1] / more[0], 1.4),
+             within("standard errors of predicted d_e, relative",
+                    [errors / values for values, errors in found.values()], None, 0.03)]
+    T, d, d_e = 320, 5, trained[3][-1]
+    net = net_width(T)
+    return rows + [
+        within("q = 3, T = 10: d_e, trained", trained[3][0]),
+        within("q = 3, T = 320: d_e, trained", d_e),
+        within("q = 3, T = 320: width, nets / attention", net / (d + d_e)),
+        within("q = 3, T = 320: parameters, nets / attention",
+               net * T * (d + 1) / ((d + d_e) * (2 * d + d_e))),
+        within("q = 3, T = 320: units, nets / attention's of all tokens", net / (T * (d + d_e)))]
 
 
-PARTS = {       # name: the drawing, the claims, the headline
-    "dynamics": (dynamics, claims_dynamics,
+PARTS = {       # name: the arms, the drawing, the claims, the headline
+    "dynamics": (DYNAMICS, dynamics, claims_dynamics,
                  "Training on samples follows two numbers: W = a W* and V = $\\alpha$ V*"),
-    "noise": (noise, claims_noise,
+    "noise": (NOISE, noise, claims_noise,
               "Gradient noise makes the plateau longer, and the late loss higher"),
-    "length": (length, claims_length,
-               "Floors of the loss, and errors at longer lengths, follow from theory"),
-    "tests": (tests, claims_tests,
+    "length": (LENGTH, length, claims_length,
+               "How errors grow at longer lengths follows from theory"),
+    "tests": (TESTS, tests, claims_tests,
               "Orthonormal encodings: fixed ones fail on longer sequences, not on subset sizes"),
-    "full_model": (full_model, claims_full_model,
+    "full_model": (FULL_MODEL, full_model, claims_full_model,
                    "The full model: with orthonormal encodings, sum or mean decides the rate"),
-    "data": (data, claims_data,
-             "Stochastic encodings learn from 16 sequences, which the others memorize"),
-    "width": (needed_d_e, claims_width,
-              "The $d_e$ that attention needs grows like ln T or $(\\ln T)^2$"),
+    "data": (DATA, data, claims_data,
+             "Redrawn encodings learn from 16 sequences, which the others memorize"),
+    "width": (WIDTH, widths, claims_width,
+              "Nets need a width of order T, attention one of order ln T or $(\\ln T)^2$"),
 }
-FIGURES = {name: (draw, headline, {name}) for name, (draw, _, headline) in PARTS.items()}
+FIGURES = {name: (draw, headline, {name}) for name, (_, draw, _, headline) in PARTS.items()}
+
+
+def arms(quick):
+    """The settings of each arm, by its key; with quick they have few steps and sequences."""
+    found = {key: arm for own, *_ in PARTS.values() for key, arm in own.items()}
+    return found if not quick else {
+        key: arm | {"steps": max(100, arm["steps"] // 20), "batch": min(arm.get("batch", 64), 64),
+                    "eval_sequences": min(arm["eval_sequences"], 50)} for key, arm in found.items()}
 
 
 def table(names, runs):
     """The claims of these figures, as text."""
-    lines = [("figure", "claim", "allowed", "mean (least to greatest) +- largest error", "holds")]
+    lines = [("figure", "claim", "allowed", "mean (least to greatest) +- largest error", "seen")]
     for name in names:
-        own = {key: found for key, found in runs.items() if key[0] == name}
-        lines += [(name, row.claim, row.allowed, row.measured, row.holds)
-                  for row in PARTS[name][1](own)]
+        lines += [(name, row.claim, row.allowed, row.measured, row.holds) for row in PARTS[name][2](
+            {key: found for key, found in runs.items() if key[0] == name})]
     return claims.aligned(lines)
 
 
 def main():
     """Draw the figures that the command line names, and print the table of their claims."""
     names, runs = plots.main(FIGURES, arms, HERE / "figures", __doc__)
-    if names:
+    if names:                                               # none with --quick
         print(table(names, runs))
     if names == list(FIGURES):
-        with train.replacing(HERE / "figures" / "claims.txt") as file:
-            file.write(table(names, runs).encode())
+        (HERE / "figures" / "claims.txt").write_text(table(names, runs))
 
 
 if __name__ == "__main__":
-    main()
+    claims.in_one_line(main)
