@@ -289,7 +289,7 @@ FIGURES = {     # name: the drawing, its headline, and the arms that it needs, b
     "5": (lambda runs: error_curves(runs, "adam", 2, "log"),
           "With Adam, too, redrawn encodings, averaged over 16 draws, end lower on all tests",
           {"adam"}),
-    "widths": (widths, "Trained nets lie on the bound; attention is below it at half the width T d",
+    "widths": (widths, "Trained nets come close to the bound; attention is below it at half the width",
                {"attention", "net"}),
 }
 

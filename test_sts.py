@@ -436,6 +436,7 @@ def test_no_step_of_a_run_is_lost(command, monkeypatch):
 @pytest.fixture(scope="module")
 def drawn():
     """Each figure, drawn once, and the runs: as if trained, but with random numbers as results."""
+    plt.close("all")                                    # of other test files
     runs, figures, rng = {}, {}, np.random.default_rng(0)
     for key, arm in plots.arms(quick=True).items():
         for seed in plots.SEEDS:

@@ -255,16 +255,16 @@ def configuration(**given):
     least = sts.LAWS[c.law][1]                  # an encoding of T positions has d_e >= least(T)
     if c.d_e is None:
         c.d_e = 170 if least(2 * c.T) == 1 else least(2 * c.T)      # 1: any d_e will do
+    if c.model == "fcn" and not c.hidden:
+        c.hidden = [c.d + c.d_e]
     if c.lr is None and c.optimizer == "adam":
         c.lr = 0.01
     elif c.lr is None and c.model == "fcn":
-        c.lr = 0.02
+        c.lr = 8 / max(400, *c.hidden)                              # wide nets bear less
     elif c.lr is None:      # well below 2 / theory.curvature, and so that noise does no harm
         curvature = max(1 / c.q, (c.q - 1) * (c.q + c.d) / c.T)
         largest = 4.0 if c.T >= 100 and c.d <= 10 else 2.0
         c.lr = min(largest, 4 / (3 * curvature), c.batch / (4 * (c.d + c.q)))
-    if c.model == "fcn" and not c.hidden:
-        c.hidden = [c.d + c.d_e]
     if c.T_test is None:
         c.T_test = sorted({c.T * k // 4 for k in (5, 6, 7, 8) if least(c.T * k // 4) <= c.d_e})
     if c.q_test is None:
@@ -286,8 +286,8 @@ def plateau(c):
     N = c.d_e if redrawn else c.T * c.d_e / (c.T + c.d_e) if signs else c.T - 1
     plain = (c.model, c.optimizer, c.schedule) == ("attention", "gd", "constant")
     if (not plain or c.attend_to_query or c.init_std > 0 or not (c.fresh or redrawn)
-            or 10 * c.q > c.T or N < 4 * c.d or 8 * c.lr * (c.d + c.q) > c.batch
-            or signs and c.d_e < 20 * c.q):
+            or 10 * c.q > c.T or N < (4 if c.T <= 100 else 10) * c.d
+            or 8 * c.lr * (c.d + c.q) > c.batch or signs and c.d_e < 20 * c.q):
         return None
     lr_W, log = c.lr / c.q ** 2 if c.query == "mean" else c.lr, math.log(c.T / c.q)
     noise = 1 + lr_W * c.T / (2 * c.batch * (c.draws if redrawn else 1))
@@ -330,6 +330,8 @@ def progress(run, first=False):
     if c.model == "attention":
         columns["selected"] = run["on_selected"][i]
     if t == 0 or first:
+        print(f"{'Adam' if c.optimizer == 'adam' else 'Gradient descent'}, lr {c.lr:g}, "
+              f"{c.steps} steps.")
         print(f"The zero predictor, which always outputs 0, has the error d/(2q) = "
               f"{c.d / (2 * c.q):.4f}.")
         if steps := plateau(c):

@@ -313,9 +313,10 @@ def plateau(T, d, q, lr, n, W_norm2=None, draws=1, query="sum"):
 
     N = W_norm2 is T - 1 (one-hot, the default; fixed orthonormal), d_e (redrawn) or fixed_norm2.
     n = inf is the population loss.  For gradient descent with keys Z from W = V = 0, T >= 10,
-    q <= T/10, N >= 4 d, lr (d + q)/n <= 1/8 and, with random signs, d_e >= 20 q, as their overlaps
-    are left out.  There the recursion and training are within about 20 % of it.  On one full batch
-    seeds differ too much.
+    q <= T/10, lr (d + q)/n <= 1/8 and, with random signs, d_e >= 20 q, as their overlaps are left
+    out; N >= 4 d up to T = 100 and N >= 10 d up to T = 1000, as V's time is worked out for small
+    d/N.  There the recursion and training are within about 20 % of it.  On one full batch seeds
+    differ more.
 
     The first term is predict_steps for share 1/2 and small q/T, made longer by noise.  The second
     is V's time.  Let alpha* be the best alpha for a, and h the second derivative of L by alpha.  As
@@ -362,16 +363,19 @@ def noise_excess(lr, d, q, n):
 def curvature(T, d, q):
     """The largest curvature of L at the solution; gradient descent needs lr < 2 / curvature.
 
-    max(1/q, (q - 1)(q + d)/T) for one-hot PE and fixed orthonormal PE, for large a, without noise.
-    Two blocks decide, by the squared derivatives of f as in noise_excess:
-        V_x             the mean of selected tokens has the covariance I/q: curvature 1/q.
-        W, token-PE     the mean of (X^T M X)^2 is (q - 1)(q + d)/q^2 I.  The mean of U U^T has its
-                        largest eigenvalue at the sum of all e_j: q^2/T.  The product is the second
-                        number.
-    With redrawn PE each step has its own U, and the largest eigenvalue of the mean of U U^T over
-    all draws is only q/d_e.  Then the bound is safer than it has to be.
+    For one-hot PE and fixed orthonormal PE, large a, without noise.  By the squared derivatives of
+    f, as in noise_excess, two parts of the weights decide:
+        V_x     the mean of selected tokens has the covariance I/q: curvature 1/q.
+        V_e and W's token-PE block, along u = sum of all e_j / sqrt(T).  The mean of selected PE has
+                the component 1/sqrt(T), and U has q/sqrt(T).  X^T M X has the mean (q - 1)/q I, and
+                its square (q - 1)(q + d)/q^2 I.  So the two have the joint curvature
+                    [[1, q - 1], [q - 1, s]] / T,   s = (q - 1)(q + d),
+                whose larger eigenvalue is between s/T and (s + 1)/T if s >= 1.
+    With redrawn PE each step has its own u, and the curvature of the mean over all draws is less.
+    Then the bound is safer than it has to be.
     """
-    return max(1 / q, (q - 1) * (q + d) / T)
+    s = (q - 1) * (q + d)
+    return max(1 / q, (1 + s + math.sqrt((s - 1) ** 2 + 4 * (q - 1) ** 2)) / (2 * T))
 
 
 def plateau_cosine(T, d, q, n):
