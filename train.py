@@ -369,7 +369,7 @@ def main():
                             **how.get(setting.type, {"type": setting.type}))
     parser.add_argument("--quick", action="store_const", const=QUICK, default={}, help=str(QUICK))
     parser.add_argument("--out", type=Path, help="file of the run (in runs, named after the flags)")
-    parser.add_argument("--resume", action="store_true", help="continue it; give the same flags")
+    parser.add_argument("--resume", action="store_true", help="continue it (same flags and order)")
     given, flags = vars(parser.parse_args()), [flag for flag in sys.argv[1:] if flag != "--resume"]
     path = given.pop("out", RUNS / f"{'_'.join(flags).replace('--', '') or 'default'}.npz")
     resume, quick = given.pop("resume", False), given.pop("quick")
