@@ -34,6 +34,7 @@ import numpy as np
 from matplotlib.colors import SymLogNorm
 
 import fcn
+import sts
 
 HERE, SEEDS = Path(__file__).resolve().parent, (0, 1, 2)
 STOCHASTIC, FIXED, NET, THEORY = "#0072B2", "#D55E00", "#009E73", "#444444"
@@ -139,6 +140,18 @@ def errors(runs, T, q):
     return np.array([run["error"][:, column] for run in runs])
 
 
+def single_draw_errors(run, tests, draws=24):
+    """The errors at the end with one draw of encodings in a test, means over many draws (k,)."""
+    c, found = run["config"], []
+    for T, q in tests:
+        k = run["tests"].tolist().index([T, q])
+        X, y = sts.sample_sts(train.stream(c, "tests", k, 0), c.eval_sequences, T, c.d, q,
+                              np.float32)
+        E = train.encodings(run, T, draws, "tests", k, 2)
+        found.append(np.mean([sts.loss(run["W"], run["V"], X, y, E_k) for E_k in E]))
+    return found
+
+
 def band(axis, x, curves, color, **style):
     """A line for the mean of the curves of all seeds, and a band for their range."""
     axis.plot(x, curves.mean(axis=0), color=color, **style)
@@ -210,6 +223,10 @@ def error_curves(runs, optimizer, rows, scale):
         for axis, (T, q) in zip(row, own):
             band(axis, t, errors(arms["stochastic"], T, q), STOCHASTIC, label="redrawn")
             band(axis, t, errors(arms["fixed"], T, q), FIXED, linestyle="--", label="fixed")
+            if rows == 2:
+                single = [single_draw_errors(run, [(T, q)])[0] for run in arms["stochastic"]]
+                axis.plot([t[-1]] * len(single), single, "o", color=STOCHASTIC, fillstyle="none",
+                          label="one draw")
             zero_line(axis, c.d / (2 * q), "zero predictor" if axis is row[0] else "")
             title = f"$T_{{test}}$ = {T}" if longer else f"$q_{{test}}$ = {q}"
             axis.set(title="the trained task" if [T, q] == tests[0] else title, yscale=scale,
@@ -217,8 +234,9 @@ def error_curves(runs, optimizer, rows, scale):
             axis.margins(y=0.12)
         row[0].set(ylabel="error", ylim=(0, None) if scale == "linear" else None)
     axes[0, -1].legend(loc="lower left" if scale == "log" else (0.4, 0.55))
+    single = " Circles: redrawn ones with one draw in a test." if rows == 2 else ""
     caption(figure, f"Random signs. With redrawn ones a training step averages {c.draws} draws, a "
-            f"test {c.eval_draws} draws (Definition 5). {len(SEEDS)} seeds: mean and range.", c)
+            f"test {c.eval_draws} draws (Definition 5).{single} {len(SEEDS)} seeds.", c)
     return figure
 
 

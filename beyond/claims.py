@@ -37,7 +37,7 @@ import numpy as np
 import fcn
 import sts
 import train
-from plots import errors
+from plots import errors, single_draw_errors
 
 LEFT, FALLING, LEVEL, CONSTANT, CLEAR = 0.25, 0.9, 0.8, 0.15, 2
 ONE_SEED = 0.13     # the standard error of a ratio from one seed: what the runs of plots.py have
@@ -126,18 +126,6 @@ def converges(claim, curves, t):
 def best(curves):
     """The least mean of five evaluations in a row, which is less noisy than the least error."""
     return np.lib.stride_tricks.sliding_window_view(curves, 5, axis=-1).mean(axis=-1).min(axis=-1)
-
-
-def single_draw_errors(run, tests, draws=24):
-    """The errors at the end of a model that takes one draw of encodings: mean over many draws."""
-    c, found = run["config"], []
-    for T, q in tests:
-        k = run["tests"].tolist().index([T, q])
-        X, y = sts.sample_sts(train.stream(c, "tests", k, 0), c.eval_sequences, T, c.d, q,
-                              np.float32)
-        E = train.encodings(run, T, draws, "tests", k, 2)
-        found.append(np.mean([sts.loss(run["W"], run["V"], X, y, E_k) for E_k in E]))
-    return found
 
 
 # The claims of each figure
