@@ -430,7 +430,7 @@ def test_small_arms_are_those_of_the_figures_with_fewer_steps():
         assert {name for name in a if a[name] != b[name]} <= {"steps", "batch", "eval_sequences"}
         assert 100 <= b["steps"] <= max(100, a["steps"] // 20)
     for fresh, key in ((True, ("delay", *theory_plots.DEFAULT[0])), (False, ("full batch",))):
-        run = vars(train.configuration(**full["noise", *key]))
+        run = vars(train.configuration(**full[("noise", *key)]))
         default = vars(train.configuration(fresh=fresh))
         assert {name for name in run if run[name] != default[name]} == {
             "steps", "evaluations", "eval_sequences", "T_test", "q_test"}
