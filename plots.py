@@ -236,7 +236,8 @@ def error_curves(runs, optimizer, rows, scale):
     axes[0, -1].legend(loc="lower left" if scale == "log" else (0.4, 0.55))
     single = " Circles: redrawn ones with one draw in a test." if rows == 2 else ""
     caption(figure, f"Random signs. With redrawn ones a training step averages {c.draws} draws, a "
-            f"test {c.eval_draws} draws (Definition 5).{single} {len(SEEDS)} seeds.", c)
+            f"test {c.eval_draws} draws (Definition 5).{single} {len(SEEDS)} seeds: mean, range.",
+            c)
     return figure
 
 
@@ -307,8 +308,8 @@ FIGURES = {     # name: the drawing, its headline, and the arms that it needs, b
     "5": (lambda runs: error_curves(runs, "adam", 2, "log"),
           "With Adam, too, redrawn encodings, averaged over 16 draws, end lower on all tests",
           {"adam"}),
-    "widths": (widths, "Trained nets come close to the bound; attention is below it at half the width",
-               {"attention", "net"}),
+    "widths": (widths, "Trained nets come close to the bound; attention is below it at half the "
+               "width", {"attention", "net"}),
 }
 
 

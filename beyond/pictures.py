@@ -124,7 +124,7 @@ def model(run):
     (keys, query, weights, product, logits), (attention, read, values, gap, output) = axes
 
     def column_parts(axis, matrix, title, shape, limit=2.5, names=(), line=0):
-        """A matrix whose columns have d token entries, and below a line those of an encoding."""
+        """A matrix with d token entries in each column, and below a line the encoding."""
         heat_map(axis, matrix, limit, line)
         axis.set(title=title, xlabel=shape, aspect="auto")
         axis.axhline(d - 0.5, color="k", linewidth=1)

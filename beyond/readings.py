@@ -6,8 +6,8 @@ readings, with one seed.  The first column, "signs 300", has the figures' own ru
 reading changes what its name says, and the steps.  "One draw in a test" tests the figures' own runs
 with one draw instead of 16.  The counts leave these two columns out.
 
-It takes half an hour on two cores, and can be stopped and started again: runs are kept in
-runs/readings/, and those of plots.py are used.  The table is printed, and written to
+It takes half an hour on two cores, and can be stopped and started again.  It keeps its runs in
+runs/readings/, and uses the runs that plots.py keeps.  The table is printed, and written to
 beyond/figures/; with --quick, for small tasks, to runs/quick/.
 """
 
