@@ -450,7 +450,7 @@ def test_claims_are_written_if_all_figures_are_drawn(names, printed, written, mo
 
 
 def test_late_harm_is_known_for_orthonormal_encodings():
-    """W knows 6 of 12 positions.  With e.We as large at the others it solves the task at length 12."""
+    """W knows 6 of 12 positions.  With e.We as large at the others it solves length 12."""
     T, d, q, a, alpha = 6, 2, 2, 4.0, 1.1
     c = train.configuration(T=T, d=d, q=q, d_e=12, law="orthonormal", pe="fixed")
     run = with_weights(c, a, alpha) | {"E": np.eye(12)}
