@@ -3,6 +3,7 @@
     python plots.py                      all of them, into figures/
     python plots.py 2 4 --format pdf     two of them, for slides
     python plots.py --quick              all of them on small tasks, into runs/quick/
+    python plots.py --run runs/NAME.npz  a run of train.py, beside its file
 
 Every curve has seeds 0, 1 and 2.  Runs with the same seed and task see the same sequences.
 Trained runs are kept in runs/figures/, and with --quick in runs/quick/.  A run is trained again if
@@ -275,22 +276,49 @@ def widths(runs):
     T, d, q = c.T, c.d, c.q
     figure, axis = plt.subplots(figsize=(10, 6))
     m = np.arange(2 * T * d + 1)
-    axis.plot(m, fcn.width_lower_bound(m, T, d, q), "--", color=THEORY, label="bound for every net")
-    for hidden, marker in (1, "o"), (2, "^"):
+    axis.plot(m, fcn.width_lower_bound(m, T, d, q), "--", color=THEORY, label="bound for all nets")
+    for hidden, marker, size, fill in (1, "o", 13, "none"), (2, "^", 7, "full"):
         points = [(m, error) for m, layers in NETS if layers == hidden
                   for error in errors(runs["net", m, hidden], T, q)[:, -1]]
-        axis.plot(*np.transpose(points), marker, color=NET, fillstyle="none", markersize=9,
+        axis.plot(*np.transpose(points), marker, color=NET, fillstyle=fill, markersize=size,
                   label=f"trained nets, {hidden} hidden layer{'s' * (hidden > 1)}")
     axis.plot([T * d, 2 * T * d], [fcn.constructed_loss(T, d, q, 5, narrow) for narrow in (1, 0)],
               "D", color=THEORY, markersize=9, label="constructed nets (fcn.py)")
     axis.plot([d + c.d_e] * len(attention), errors(attention, T, q)[:, -1], "*", color=STOCHASTIC,
               markersize=16, label="trained attention")
+    axis.text(d + c.d_e, 0.03, f"d + $d_e$ = {d + c.d_e} per token", color=STOCHASTIC, ha="center")
     axis.axvline(T * d, color=THEORY, linewidth=1, linestyle=":")
     axis.text(T * d + 1, 0.12, f"T d = {T * d}", color=THEORY)
-    axis.set(xlabel="width: units of a net's first layer; for attention d + $d_e$", ylabel="error")
+    axis.set(xlabel="width: units of a net's first layer", ylabel="error")
     axis.legend(loc="upper right")
     caption(figure, f"T = {T}, d = {d}, q = {q}, fresh batches. Nets by Adam; attention by "
             f"gradient descent, orthonormal encodings. {len(SEEDS)} seeds.")
+    return figure
+
+
+def one_run(run):
+    """A run of train.py: its loss, its errors, and attention on one new sequence."""
+    c = run["config"]
+    figure, axes = plt.subplots(1, 3 if c.model == "attention" else 2, figsize=(14, 5))
+    axes[0].plot(run["loss"], color=THEORY, linewidth=1)
+    axes[0].set(title="training loss", ylim=(0, None))
+    for (T, q), error in zip(run["tests"], run["error"].T):
+        if q == c.q:
+            axes[1].plot(run["eval_step"], error, label=f"T = {T}")
+    axes[1].set(title="error", ylim=(0, None))
+    axes[1].legend()
+    for axis in axes[:2]:
+        zero_line(axis, c.d / (2 * c.q))
+        axis.set(xlabel="step t", xticks=np.linspace(0, c.steps, 3))
+    if c.model == "attention":
+        X, y = sts.sample_sts(train.stream(c, "tests", 0, 0), 1, c.T, c.d, c.q, np.float32)
+        E = train.encodings(run, c.T, 1, "tests", 0, 1)[0]
+        P = sts.attention(run["W"], X, y, E, c.attend_to_query, c.query)[0]
+        axes[2].bar(range(len(P)), P, width=1,
+                    color=[STOCHASTIC if j in y[0] else "#BBBBBB" for j in range(len(P))])
+        axes[2].set(title="attention on one new sequence", xlabel="position (selected: blue)",
+                    xticks=sorted(y[0]))
+    caption(figure, "", c)
     return figure
 
 
@@ -308,8 +336,8 @@ FIGURES = {     # name: the drawing, its headline, and the arms that it needs, b
     "5": (lambda runs: error_curves(runs, "adam", 2, "log"),
           "With Adam, too, redrawn encodings, averaged over 16 draws, end lower on all tests",
           {"adam"}),
-    "widths": (widths, "Trained nets come close to the bound; attention is below it at half the "
-               "width", {"attention", "net"}),
+    "widths": (widths, "Trained nets come close to the bound for nets; attention is far below it",
+               {"attention", "net"}),
 }
 
 
@@ -321,6 +349,7 @@ def main(figures=FIGURES, arms=arms, folder=HERE / "figures", description=__doc_
                                      usage=argparse.SUPPRESS)
     parser.add_argument("names", nargs="*", metavar="FIGURE", help=f"{', '.join(figures)} (all)")
     parser.add_argument("--quick", action="store_true", help="small tasks, for the classroom")
+    parser.add_argument("--run", type=Path, help="draw this run of train.py, beside its file")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs trained at a time")
     parser.add_argument("--out", type=Path, help="folder for the pictures")
     parser.add_argument("--format", choices=["png", "pdf", "svg"], default="png")
@@ -331,10 +360,14 @@ def main(figures=FIGURES, arms=arms, folder=HERE / "figures", description=__doc_
     if args.jobs < 1:
         parser.error(f"--jobs must be a whole number above 0, got {args.jobs}")
     out, arms = args.out or (kept if args.quick else folder), arms(args.quick)
+    if args.run:
+        figures = {args.run.stem: (one_run, args.run.name, set())}
+        names, out = list(figures), args.out or args.run.parent
     needed = set().union(*(figures[name][2] for name in names))
     try:
         out.mkdir(parents=True, exist_ok=True)
-        runs = trained({key: arms[key] for key in arms if key[0] in needed}, kept, args.jobs)
+        runs = (train.load(args.run) if args.run else
+                trained({key: arms[key] for key in arms if key[0] in needed}, kept, args.jobs))
         for name in names:
             draw, headline, _ = figures[name]
             with plt.rc_context(STYLE):
@@ -349,9 +382,9 @@ def main(figures=FIGURES, arms=arms, folder=HERE / "figures", description=__doc_
     except BrokenProcessPool:
         parser.exit(1, f"{parser.prog}: error: a process that trained a run was killed, perhaps "
                     "for lack of memory; the same command trains the other runs\n")
-    except (FloatingPointError, OSError) as problem:
+    except (FloatingPointError, ValueError, OSError) as problem:
         parser.error(problem)
-    return [] if args.quick else names, runs
+    return [] if args.quick or args.run else names, runs
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import matplotlib.colors
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
@@ -562,6 +563,31 @@ def test_plots_draws_what_is_named(flags, expected, command, monkeypatch):
     assert titles == [*expected.values()]
     assert {str(path) for path in Path().rglob("*.*g")} == expected.keys()
     assert runs.keys() == ({("two",)} if flags else {("one",), ("two",)})
+
+
+@pytest.mark.parametrize("settings, panels", [({"pe": "fixed"}, 3), ({"pe": "stochastic"}, 3),
+                                              ({"attend_to_query": True}, 3),
+                                              ({"model": "fcn", "pe": "stochastic"}, 2)])
+def test_plots_draws_a_run(settings, panels, command, monkeypatch):
+    run, figures = train.train(**SMALL | settings), []
+    train.save(run, "mine.npz")
+    monkeypatch.setattr(plt, "close", figures.append)
+    command("--run mine.npz --format svg", plots)
+    assert Path("mine.svg").exists() and len(figures) == 1
+    loss, error, *attention = figures[0].axes
+    assert len(figures[0].axes) == panels and line(loss, np.arange(12), run["loss"])
+    for (T, q), values in zip(run["tests"], run["error"].T):
+        if q == run["config"].q:
+            assert line(error, run["eval_step"], values).get_label() == f"T = {T}"
+    for axis in attention:
+        c = run["config"]
+        X, y = sts.sample_sts(train.stream(c, "tests", 0, 0), 1, c.T, c.d, c.q, np.float32)
+        E = train.encodings(run, c.T, c.eval_draws, "tests", 0, 1)[:1]
+        cache = sts.forward(run["W"], run["V"], X, y, E[0], c.attend_to_query, c.query)[1]
+        allclose([bar.get_height() for bar in axis.patches], cache[3][0], rtol=1e-6)
+        blue = [j for j, bar in enumerate(axis.patches)
+                if bar.get_facecolor() == matplotlib.colors.to_rgba(plots.STOCHASTIC)]
+        assert blue == sorted(y[0])
 
 
 def test_runs_are_trained_unless_kept(command, tmp_path, monkeypatch):

@@ -119,50 +119,60 @@ def model(run):
     Z, Wz = np.column_stack([X[0], E]).T, W @ z_query       # (d + d_e, T), (d + d_e)
     scale = np.where(np.arange(rows) < d, 1, np.sqrt(c.d_e))[:, None]
     on_W, on_V = diagonals(c, W, V)
-    figure, axes = plt.subplots(2, 5, figsize=(14, 8.6), width_ratios=[20, 1.5, 15, 1.5, 20])
-    figure.get_layout_engine().set(h_pad=0.12)
-    (keys, query, weights, product, logits), (attention, read, values, gap, output) = axes
+    share = P[y[0]].sum()
 
-    def column_parts(axis, matrix, title, shape, limit=2.5, names=(), line=0):
+    figure = plt.figure(figsize=(14, 8.6))
+    figure.get_layout_engine().set(h_pad=0.12)
+    left, right = figure.add_gridspec(1, 2, width_ratios=[1, 2.8])
+    upper, lower = right.subgridspec(2, 1)
+    keys = figure.add_subplot(left)
+    query, weights, product, logits = upper.subgridspec(1, 4, width_ratios=[1, 7, 1, 10]).subplots()
+    output, values, read, attention = lower.subgridspec(1, 4, width_ratios=[6, 7, 1, 10]).subplots()
+
+    def columns(axis, matrix, title, shape, limit=2.5, names=(), line=0):
         """A matrix with d token entries in each column, and below a line the encoding."""
         heat_map(axis, matrix, limit, line)
         axis.set(title=title, xlabel=shape, aspect="auto")
         axis.axhline(d - 0.5, color="k", linewidth=1)
         axis.set_yticks([(d - 1) / 2, d + (SHOWN - 1) / 2][:len(names)], names)
 
-    column_parts(keys, Z[:rows] * scale, "keys $Z$: column $j$ is\n$z_j = (x_j, e_j)$",
-                 f"$(d + d_e) × T$ = {width} × {c.T}", names=["$x_j$", "$e_j$"])
+    columns(keys, Z[:rows] * scale, "keys $Z$: column $j$ is\n$z_j = (x_j, e_j)$",
+            f"$(d + d_e) × T$ = {width} × {c.T}", names=["$x_j$", "$e_j$"])
     frame_selected(keys, y, rows)
     keys.set_xticks(sorted(y[0]))
     for axis, vector, title, limit, names in (
             (query, z_query, "query\n$z_{query}$", 2.5, ["0", "$U$"]),
             (product, Wz, "$W z_{query}$", abs(Wz).max() * np.sqrt(c.d_e), []),
-            (read, z, "$z = Z P$", 2.5, ["token", "encoding"])):
-        column_parts(axis, vector[:rows, None] * scale, title, f"$d + d_e$\n= {width}", limit,
-                     names)
-    column_parts(weights, W[:rows, :rows],
-                 f"$W$ compares encodings\n(their diagonal: mean {on_W:.2f})",
-                 f"$(d + d_e) × (d + d_e)$\n= {width} × {width}", abs(W).max(), line=d)
+            (read, z, "$z = Z P$", 2.5, [])):
+        columns(axis, vector[:rows, None] * scale, title, f"$d + d_e$\n= {width}", limit, names)
+    columns(weights, W[:rows, :rows],
+            f"$W$ compares encodings\n(mean of its diagonal: {on_W:.2f})",
+            f"$(d + d_e) × (d + d_e)$\n= {width} × {width}", abs(W).max(), line=d)
     heat_map(values, V[:, :rows], abs(V).max(), d)
-    values.set(title=f"$V$ copies tokens\n(their diagonal: mean {on_V:.2f})",
+    values.set(title=f"$V$ copies tokens\n(mean of its diagonal: {on_V:.2f})",
                xlabel=f"$d × (d + d_e)$\n= {d} × {width}")
-    share = P[y[0]].sum()
     for axis, heights, title in (
-            (logits, Z.T @ Wz, "logits\n$A = Z^T W z_{query}$"),
+            (logits, Z.T @ Wz, "logits $A = Z^T W z_{query}$"),
             (attention, P, f"attention $P$ = softmax$(A)$:\n{share:.2f} on selected tokens")):
         axis.bar(range(c.T), heights, color=colors)
-        axis.set(title=title, xlabel=f"$T$ = {c.T} positions", xticks=sorted(y[0]),
-                 xlim=(-0.5, c.T - 0.5))
+        axis.set(title=title, xticks=sorted(y[0]), xlim=(-0.5, c.T - 0.5))
+    attention.set_xlabel(f"$T$ = {c.T} positions")
     for shift, name, vector, color in ((-0.2, "output", f, OUTPUT),
                                        (0.2, "target", sts.sts_target(X, y)[0], THEORY)):
         output.bar(np.arange(1, d + 1) + shift, vector, 0.4, color=color, label=name)
     output.set(title="output $f = V z$\nbeside the target", xlabel=f"$d$ = {d} coordinates",
-               xticks=range(1, d + 1))
-    output.legend()
-    gap.set_visible(False)
-    for axis in keys, query, weights, product, attention, read, values:
-        axis.annotate("→", (1, 0.5), (5, 0), "axes fraction", "offset points", fontsize=20,
-                      va="center")
+               xticks=range(1, d + 1), ylim=(None, 1.8 * f.max()))
+    output.legend(loc="upper left")
+    for axis, end, shift, text, ha, va in (         # the way from the query to the output
+            (query, (1, 0.5), (4, 0), "→", "left", "center"),
+            (weights, (1, 0.5), (4, 0), "→", "left", "center"),
+            (logits, (0, 0.5), (-30, 0), "$Z^T$\n→", "right", "center"),
+            (logits, (0.5, 0), (0, -22), "↓ softmax", "center", "top"),
+            (attention, (0, 0.5), (-60, 0), "$Z$\n←", "right", "center"),
+            (read, (0, 0.5), (-4, 0), "←", "right", "center"),
+            (values, (0, 0.5), (-4, 0), "←", "right", "center")):
+        axis.annotate(text, end, shift, "axes fraction", "offset points", fontsize=20, ha=ha,
+                      va=va, multialignment="center")
     figure.suptitle(r"$f \;=\; V\; Z\; \mathrm{softmax}(Z^T\, W\, z_{query})$", fontsize=26)
     U = " + ".join(f"$e_{{{j}}}$" for j in sorted(y[0]))
     plots.caption(figure, f"The model after {c.steps} steps, on one sequence. Selected positions "

@@ -204,32 +204,32 @@ def length_numbers(L, T, d, q):
 def length_loss(L, T, T_test, d, q):
     """The loss at length T_test of weights a W*, alpha V* that have the loss L at length T.
 
-    For redrawn orthonormal PE and keys Z.  At T_test the attention is p_in = 1/Q on selected
-    tokens and p_out = 1/(G Q) on the others, with Q = q + (T_test - q)/G.  With R = q alpha
-        L(T_test) = d/2 (q (alpha/Q - 1/q)^2 + (T_test - q) (alpha/(G Q))^2)
-                  = d/(2q) [ (Q - R)^2 + (Q - q) R^2/(q G) ] / Q^2.
+    For redrawn orthonormal PE and keys Z.  At T_test the attention is p_in = 1/D on selected
+    tokens and p_out = 1/(G D) on the others, with D = q + (T_test - q)/G.  With R = q alpha
+        L(T_test) = d/2 (q (alpha/D - 1/q)^2 + (T_test - q) (alpha/(G D))^2)
+                  = d/(2q) [ (D - R)^2 + (D - q) R^2/(q G) ] / D^2.
     The first term is there because alpha was made for T, the second is the attention on unselected
     tokens.  For large G this is d/(2 q^2 G^2) [T_test - q + (T_test - T)^2/q].  So at each length
     the loss falls like 1/t, and is (T_test - q + (T_test - T)^2/q) / (T - q) times the loss at T.
     G and R are read off L, see length_numbers.  In the recursion alpha lags a little.
     """
     G, R = length_numbers(L, T, d, q)
-    Q = q + (T_test - q) / G
-    return d / (2 * q) * ((Q - R) ** 2 + (Q - q) * R ** 2 / (q * G)) / Q ** 2
+    D = q + (T_test - q) / G
+    return d / (2 * q) * ((D - R) ** 2 + (D - q) * R ** 2 / (q * G)) / D ** 2
 
 
 def reach(L, T, d, q, share=0.5):
     """The length at which weights with the loss L at length T have the loss share d/(2q).
 
-    It follows from the larger solution Q of length_loss = share d/(2q), a quadratic equation.  For
+    It follows from the larger solution D of length_loss = share d/(2q), a quadratic equation.  For
     large G and share 1/2 the length is about (1 + sqrt(2)) q G + (2 + sqrt(2)) (T - q).  The first
     term is 1.7 sqrt(d (T - q)/L): the reach can be read off the training loss.  It grows like
     sqrt(t) in the end.  Needs a share above that at T.
     """
     G, R = length_numbers(L, T, d, q)
     half = R - R ** 2 / (2 * q * G)
-    Q = (half + np.sqrt(half ** 2 - (1 - share) * R ** 2 * (1 - 1 / G))) / (1 - share)
-    return q + G * (Q - q)
+    D = (half + np.sqrt(half ** 2 - (1 - share) * R ** 2 * (1 - 1 / G))) / (1 - share)
+    return q + G * (D - q)
 
 
 # Fixed random signs, while a is small.  Pi = I - 11^T/T.

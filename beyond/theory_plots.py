@@ -121,7 +121,7 @@ DYNAMICS = {("dynamics", law, steps): attention(steps, law, T=50, lr=1.0, d_e=d_
 
 def dynamics(runs):
     """Loss, 1/L, and the two numbers a and alpha: measured, and exact."""
-    figure, axes = plt.subplot_mosaic([["L", "1/L", "a"], ["L", "1/L", "alpha"]], figsize=(14, 6))
+    figure, axes = plt.subplot_mosaic([["L", "1/L"], ["a", "alpha"]], figsize=(14, 9))
     for law, marker, dash in zip(LAWS, MARKERS, DASHES):
         color = ENCODINGS[law][1]
         longest = runs["dynamics", law, STOPS[-1]]
@@ -143,7 +143,7 @@ def dynamics(runs):
     axes["L"].legend(list(zip(lines[::2], lines[1::2])), LAWS, title="encodings",
                      loc="upper right", handlelength=3)
     axes["1/L"].set(title="1/L", xlabel="step t", ylim=(0, None))
-    axes["a"].set(title="a, with W near a W*", xticklabels=[])
+    axes["a"].set(title="a, with W near a W*", xlabel="step t")
     axes["alpha"].set(title="$\\alpha$, with V near $\\alpha$ V*", xlabel="step t")
     plots.caption(figure, "Grey: exact, without noise. On the plateau noise divides $\\alpha$ by "
                   f"1 + lr T/(2n) = {theory.noise_delay(c.lr, c.T, c.batch):.2f}. $d_e$ = 50, 100 "
