@@ -207,7 +207,8 @@ def figure_1(runs):
     for axis in left, middle, right:
         axis.set(xlabel="step t", xticks=np.linspace(0, c.steps, 3))
     caption(figure, f"Full model: keys [Z, $z_{{query}}$], mean query, redrawn orthonormal "
-            f"encodings, random start. A shade for each of {len(runs)} seeds.", c)
+            f"encodings, random start. A shade for each of {len(runs)} seeds; each has its "
+            "own batch.", c)
     return figure
 
 

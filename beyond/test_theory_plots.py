@@ -272,7 +272,7 @@ def test_panels_of_dynamics_show_what_their_titles_say(exact_signs):
             np.repeat(exact[[150, 400, 1000, 4000]] / (noise, 1, 1, 1), 3)], rtol=1e-3)
     t, measured = axes["1/L"].lines[0].get_data()
     np.testing.assert_allclose(measured[50:], 1 / L[t[50:].astype(int)], rtol=0.01)
-    keys = axes["loss L"].get_legend()
+    keys = axes["1/L"].get_legend()
     assert [text.get_text() for text in keys.get_texts()] == list(theory_plots.LAWS)
     assert {"--", "-.", ":"} <= {key.get_linestyle() for key in keys.findobj(Line2D)}
 

@@ -140,8 +140,8 @@ def dynamics(runs):
     c = longest[0]["config"]
     lines = axes["L"].lines                     # for each law what is measured, and what is exact
     axes["L"].set(title="loss L", xlabel="step t", yscale="log")
-    axes["L"].legend(list(zip(lines[::2], lines[1::2])), LAWS, title="encodings",
-                     loc="upper right", handlelength=3)
+    axes["1/L"].legend(list(zip(lines[::2], lines[1::2])), LAWS, title="encodings",
+                       loc="upper left", handlelength=3)
     axes["1/L"].set(title="1/L", xlabel="step t", ylim=(0, None))
     axes["a"].set(title="a, with W near a W*", xlabel="step t")
     axes["alpha"].set(title="$\\alpha$, with V near $\\alpha$ V*", xlabel="step t")
