@@ -155,8 +155,8 @@ def model(run):
             (logits, Z.T @ Wz, "logits $A = Z^T W z_{query}$"),
             (attention, P, f"attention $P$ = softmax$(A)$:\n{share:.2f} on selected tokens")):
         axis.bar(range(c.T), heights, color=colors)
-        axis.set(title=title, xticks=sorted(y[0]), xlim=(-0.5, c.T - 0.5))
-    attention.set_xlabel(f"$T$ = {c.T} positions")
+        axis.set(title=title, xlabel=f"$T$ = {c.T} positions", xticks=sorted(y[0]),
+                 xlim=(-0.5, c.T - 0.5))
     for shift, name, vector, color in ((-0.2, "output", f, OUTPUT),
                                        (0.2, "target", sts.sts_target(X, y)[0], THEORY)):
         output.bar(np.arange(1, d + 1) + shift, vector, 0.4, color=color, label=name)
@@ -167,7 +167,7 @@ def model(run):
             (query, (1, 0.5), (4, 0), "→", "left", "center"),
             (weights, (1, 0.5), (4, 0), "→", "left", "center"),
             (logits, (0, 0.5), (-30, 0), "$Z^T$\n→", "right", "center"),
-            (logits, (0.5, 0), (0, -22), "↓ softmax", "center", "top"),
+            (logits, (0.5, 0), (0, -42), "↓ softmax", "center", "top"),
             (attention, (0, 0.5), (-60, 0), "$Z$\n←", "right", "center"),
             (read, (0, 0.5), (-4, 0), "←", "right", "center"),
             (values, (0, 0.5), (-4, 0), "←", "right", "center")):

@@ -91,10 +91,11 @@ def test_the_model_shows_each_part_with_its_shape_and_its_numbers(small):
     A = Z.T @ W @ z_query
     P = np.exp(A) / np.exp(A).sum()
     unit = np.array([1] * 3 + [60 ** 0.5] * 60)
-    parts = [Z * unit[:, None], (z_query * unit)[:, None], W, (W @ z_query * unit)[:, None], A, P,
-             (Z @ P * unit)[:, None], V]
-    shapes = ["63 × 20", "63", "63 × 63", "63", "20", "20", "63", "3 × 63"]
-    for axis, part, shape in zip(figure.axes, parts, shapes):
+    parts = [Z * unit[:, None], (z_query * unit)[:, None], W, (W @ z_query * unit)[:, None], A, V,
+             (Z @ P * unit)[:, None], P]
+    shapes = ["63 × 20", "63", "63 × 63", "63", "20", "3 × 63", "63", "20"]
+    *axes, result, values, read, attention = figure.axes
+    for axis, part, shape in zip([*axes, values, read, attention], parts, shapes, strict=True):
         assert shape == " × ".join(map(str, part.shape)).removesuffix(" × 1")
         assert f"= {shape}" in axis.get_xlabel()
         if part.ndim == 1:
@@ -103,7 +104,7 @@ def test_the_model_shows_each_part_with_its_shape_and_its_numbers(small):
             rows, columns = min(15, len(part)), 20 if part.shape[1] == 20 else 15
             np.testing.assert_allclose(axis.images[0].get_array(), part[:rows, :columns], rtol=1e-5,
                                        atol=1e-7)
-    keys, values, result = figure.axes[0], figure.axes[7], figure.axes[9]
+    keys = figure.axes[0]
     assert sorted(frame.get_x() + 0.5 for frame in keys.patches) == sorted(y[0])
     assert {frame.get_edgecolor() for frame in keys.patches} == {to_rgba(pictures.SELECTED)}
     assert f"{W.diagonal()[3:].mean():.2f}" in figure.axes[2].get_title()
