@@ -276,9 +276,6 @@ def widths(runs):
     c = attention[0]["config"]
     T, d, q = c.T, c.d, c.q
     figure, axis = plt.subplots(figsize=(10, 6))
-    for error in errors(attention, T, q)[:, -1]:
-        axis.axhline(error, color=STOCHASTIC)
-    axis.text(1, 0.02, f"trained attention, d + $d_e$ = {d + c.d_e} per token", color=STOCHASTIC)
     m = np.arange(2 * T * d + 1)
     axis.plot(m, fcn.width_lower_bound(m, T, d, q), "--", color=THEORY, label="bound for all nets")
     for hidden, marker, size, fill in (1, "o", 13, "none"), (2, "^", 7, "full"):
@@ -287,7 +284,10 @@ def widths(runs):
         axis.plot(*np.transpose(points), marker, color=NET, fillstyle=fill, markersize=size,
                   label=f"trained nets, {hidden} hidden layer{'s' * (hidden > 1)}")
     axis.plot([T * d, 2 * T * d], [fcn.constructed_loss(T, d, q, 5, narrow) for narrow in (1, 0)],
-              "D", color=THEORY, markersize=9, label="constructed nets (fcn.py)")
+              "D", color=THEORY, markersize=9, zorder=1, label="constructed nets (fcn.py)")
+    axis.plot([d + c.d_e] * len(attention), errors(attention, T, q)[:, -1], "*", color=STOCHASTIC,
+              markersize=16, label="trained attention")
+    axis.text(d + c.d_e, 0.03, f"d + $d_e$ = {d + c.d_e} per token", color=STOCHASTIC, ha="center")
     axis.axvline(T * d, color=THEORY, linewidth=1, linestyle=":")
     axis.text(T * d + 1, 0.12, f"T d = {T * d}", color=THEORY)
     axis.set(xlabel="width: units of a net's first layer", ylabel="error")
@@ -302,15 +302,16 @@ def one_run(run):
     c = run["config"]
     figure, axes = plt.subplots(1, 3 if c.model == "attention" else 2, figsize=(14, 5))
     axes[0].plot(run["loss"], color=THEORY, linewidth=1)
-    axes[0].set(title="training loss", ylim=(0, None))
+    axes[0].set_title("training loss")
     for (T, q), error in zip(run["tests"], run["error"].T):
         if q == c.q:
             axes[1].plot(run["eval_step"], error, label=f"T = {T}")
-    axes[1].set(title="error", ylim=(0, None))
+    axes[1].set_title("error")
     axes[1].legend()
     for axis in axes[:2]:
         zero_line(axis, c.d / (2 * c.q))
-        axis.set(xlabel="step t", xticks=np.linspace(0, c.steps, 3))
+        axis.margins(y=0.12)
+        axis.set(xlabel="step t", xticks=np.linspace(0, c.steps, 3), ylim=(0, None))
     if c.model == "attention":
         X, y = sts.sample_sts(train.stream(c, "tests", 0, 0), 1, c.T, c.d, c.q, np.float32)
         E = train.encodings(run, c.T, 1, "tests", 0, 1)[0]

@@ -28,7 +28,7 @@ FRAMES = 50                             # of the movie, after its first one
 def trained(steps=9600, evaluations=400):
     """A run on a small task, and its weights (t, W, V) at each evaluation."""
     run = train.start(train.configuration(
-        T=20, d=3, q=2, d_e=60, batch=256, init_std=0.02, lr=1, steps=steps,
+        T=20, d=3, q=2, d_e=60, batch=256, lr=1, steps=steps,
         evaluations=evaluations, T_test=[], q_test=[]))
     states = [(0, run["W"], run["V"])]
     train.descend(run, lambda run: states.append((run["t"], run["W"], run["V"])))
@@ -98,12 +98,12 @@ def task(run, states):
         axis.set(title=name, xlim=(-limit, limit), ylim=(c.d - 0.5, -0.5), yticks=range(c.d),
                  yticklabels=range(1, c.d + 1), ylabel="coordinate")
         if abs(vector).max() < 0.02 * limit:
-            axis.text(0.04 * limit, (c.d - 1) / 2, "nearly 0", color=color, va="center")
+            axis.text(0.04 * limit, (c.d - 1) / 2, "0", color=color, va="center")
     axis.set_xlabel("value")
     figure.suptitle("Sparse token selection: output the mean of the selected tokens")
-    plots.caption(figure, "Before training W and V are small and random. The trained V makes "
-                  f"tokens {diagonals(c, W, V)[1]:.2f} times as large, since in the mean over "
-                  f"sequences {run['on_selected'][-1]:.2f} of the attention is on selected tokens.")
+    plots.caption(figure, f"The trained V makes tokens {diagonals(c, W, V)[1]:.2f} times as large, "
+                  f"since in the mean over sequences {run['on_selected'][-1]:.2f} of the attention "
+                  "is on selected tokens.")
     return figure
 
 
@@ -208,7 +208,7 @@ def movie(run, states):
     bottom.legend(loc="upper left")
     bottom.set(title="means of the diagonals: V is large while attention is spread",
                xlabel="step t", xlim=(0, steps[-1]), ylim=(0, 1.25 * means.max()))
-    plots.caption(figure, f"Encodings are redrawn. W and V start at random; {size} of their "
+    plots.caption(figure, f"Encodings are redrawn. W and V start at 0; {size} of their "
                   f"{c.d + c.d_e} coordinates are drawn, green above 0.", c)
 
     for k, (t, W, V) in enumerate(states):
