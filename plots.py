@@ -171,7 +171,7 @@ def caption(figure, text, c=None):
     """A text below the figure, followed by the settings c that all its runs share."""
     if c:
         text += (f" T = {c.T}, q = {c.q}, d = {c.d}, $d_e$ = {c.d_e}, "
-                 f"{'gradient descent' if c.optimizer == 'gd' else 'Adam'}, lr = {c.lr:g}, "
+                 f"{train.CHOICES['optimizer'][c.optimizer]}, lr = {c.lr:g}, "
                  f"{'fresh batches' if c.fresh else 'one full batch'} of {c.batch} sequences.")
         text = text.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
     figure.supxlabel(textwrap.fill(text, int(10 * figure.get_figwidth())), fontsize=14)

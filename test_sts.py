@@ -184,11 +184,15 @@ def test_constructed_nets_have_their_width_and_their_loss(narrow):
     assert fcn.loss(fcn.constructed_fcn(T, d, q, abs(X).max(), narrow), X, y) < 1e-25
 
 
-def test_plateau_is_the_closed_form_in_its_domain():       # beyond/test_theory.py has other cases
+def test_plateau_is_the_closed_form_in_its_domain(monkeypatch):    # test_theory.py has other cases
     wait = 170 / 10 * (1 + 4 * 200 / (2 * 256)) * (1 + 6 / 200 * math.log(200 / 3))
     steps = 200 / 4 * (wait + math.log(200 / 3) / 2)
     assert train.plateau(train.configuration()) == pytest.approx(steps)
     assert train.plateau(train.configuration(pe="fixed")) is None
+    monkeypatch.setitem(sts.LAWS, "new", sts.LAWS["rademacher"])        # a law with overlaps
+    fixed = {"pe": "fixed", "fresh": True, "T": 50, "d_e": 100}
+    assert (train.plateau(train.configuration(law="new", **fixed))
+            == train.plateau(train.configuration(**fixed)))
 
 
 def test_the_model_in_the_readme_is_this_one():
@@ -407,6 +411,9 @@ def test_the_program_prints_what_its_file_holds(command):
         assert re.search(rf"{T}\D+{q} +{error:.4f} +{se:.4f} +{error * 2 * q / 3:.1%}", out)
     assert status is None and str(path) in out and "--steps 6" in out       # its plateau is longer
     assert abs(numbers(r"after about (\d+)", out) / train.plateau(run["config"]) - 1) < 0.05
+    assert "memorized" not in out
+    out = command(f"{FLAGS} --model fcn --hidden 50 --steps 300 --batch 8 --lr .1 --out run.npz")[1]
+    assert "memorized its 8 sequences: --fresh" in out
     out = command(f"{FLAGS} --model fcn --hidden 30 9")[1]
     assert f" {fcn.width_lower_bound(30, 20, 3, 2):.4f}" in out
 

@@ -90,7 +90,8 @@ def adam(run, name, grad, t, beta1=0.9, beta2=0.999, eps=1e-8):
 def evaluate(run):
     """Measure the error on each test, the attention, and how close the weights are to W*, V*.
 
-    Each test has its own sequences and draws of encodings, the same at every evaluation.
+    Test k has its own sequences, from the stream ("tests", k, 0), and its own draws of encodings,
+    from ("tests", k, 1).  They are the same at every evaluation.
     """
     c, i = run["config"], np.searchsorted(run["eval_step"], run["t"])
     for k, (T, q) in enumerate(run["tests"].tolist()):
@@ -221,8 +222,8 @@ class Settings:
 
 QUICK = {"T": 50, "d_e": 100, "steps": 2000, "evaluations": 20}     # trains in seconds
 CHOICES = {"model": ["attention", "fcn"], "pe": ["stochastic", "fixed", "onehot"],
-           "law": sts.LAWS, "query": ["sum", "mean"], "optimizer": ["gd", "adam"],
-           "schedule": ["constant", "cosine"]}
+           "law": sts.LAWS, "query": ["sum", "mean"], "schedule": ["constant", "cosine"],
+           "optimizer": {"gd": "gradient descent", "adam": "Adam"}}
 
 
 def check(c):
@@ -236,7 +237,7 @@ def check(c):
         elif kind is bool:
             need, fits = "True or False", value in (True, False)
         else:
-            zero = name in ("seed", "init_std")
+            zero = setting.default == 0
             need = f"a {'finite' if kind is float else 'whole'} number "
             need += "of at least 0" if zero else "above 0"
             fits = (isinstance(value, numbers.Real if kind is float else numbers.Integral)
@@ -282,7 +283,8 @@ def plateau(c):
     The second is V's.  N is d_e for redrawn encodings, T - 1 for one-hot and fixed orthonormal
     ones, and T d_e/(T + d_e) for fixed random signs.  With the mean query W sees lr/q^2.
     """
-    redrawn, signs = c.pe == "stochastic" and c.law != "onehot", c.law == "rademacher"
+    signs = c.law not in ("onehot", "orthonormal")              # or another law with overlaps
+    redrawn = c.pe == "stochastic" and c.law != "onehot"
     N = c.d_e if redrawn else c.T * c.d_e / (c.T + c.d_e) if signs else c.T - 1
     plain = (c.model, c.optimizer, c.schedule) == ("attention", "gd", "constant")
     if (not plain or c.attend_to_query or c.init_std > 0 or not (c.fresh or redrawn)
@@ -317,7 +319,7 @@ def load(path):
             run = dict(file)
         return run | {"config": Settings(**json.loads(str(run["config"]))), "t": int(run["t"])}
     except Exception:                           # of many kinds: a file may hold anything
-        raise ValueError(f"{path} does not hold a run") from None
+        raise ValueError(f"{path} is missing, or does not hold a run") from None
 
 
 def progress(run, first=False):
@@ -330,8 +332,7 @@ def progress(run, first=False):
     if c.model == "attention":
         columns["selected"] = run["on_selected"][i]
     if t == 0 or first:
-        print(f"{'Adam' if c.optimizer == 'adam' else 'Gradient descent'}, lr {c.lr:g}, "
-              f"{c.steps} steps.")
+        print(f"{c.steps} steps of {CHOICES['optimizer'][c.optimizer]}, with lr {c.lr:g}.")
         print(f"The zero predictor, which always outputs 0, has the error d/(2q) = "
               f"{c.d / (2 * c.q):.4f}.")
         if steps := plateau(c):
@@ -344,11 +345,13 @@ def progress(run, first=False):
 
 
 def summary(run):
-    """Print the last errors, also as shares of d/(2q), and the bound for a net."""
+    """Print the last errors, also as shares of d/(2q), and what they say of the run."""
     c = run["config"]
     print(f"\n{'':16}  error  std. err.  of d/(2q)")
     for (T, q), error, se in zip(run["tests"], run["error"][-1], run["se"][-1]):
         print(f"T = {T:4}, q = {q:2}  {error:6.4f}     {se:6.4f}  {error * 2 * q / c.d:8.1%}")
+    if run["error"][-1, 0] > max(c.d / (2 * c.q), 2 * run["loss"][-1]):
+        print(f"The run has memorized its {c.batch} sequences: --fresh draws new ones at each step.")
     if c.model == "fcn":
         bound = fcn.width_lower_bound(c.hidden[0], c.T, c.d, c.q)
         print(f"No net with a first layer of width {c.hidden[0]} has an expected error below "
