@@ -227,9 +227,10 @@ def error_curves(runs, optimizer, rows, scale):
             band(axis, t, errors(arms["fixed"], T, q), FIXED, linestyle="--", label="fixed")
             if rows == 2:
                 single = [single_draw_errors(run, [(T, q)])[0] for run in arms["stochastic"]]
-                axis.plot([t[-1]] * len(single), single, "o", color=STOCHASTIC, fillstyle="none",
-                          label="one draw")
-            zero_line(axis, c.d / (2 * q), "zero predictor" if axis is row[0] else "")
+                axis.plot([1.07 * c.steps] * len(single), single, "o", color=STOCHASTIC,
+                          fillstyle="none", label="one draw")
+            first = errors(arms["stochastic"], T, q)[:, 0].mean()       # as V = 0, the output is 0
+            zero_line(axis, first, "zero predictor" if axis is row[0] else "")
             title = f"$T_{{test}}$ = {T}" if longer else f"$q_{{test}}$ = {q}"
             axis.set(title="the trained task" if [T, q] == tests[0] else title, yscale=scale,
                      xlabel="step t", xticks=np.linspace(0, c.steps, 3))

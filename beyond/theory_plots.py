@@ -145,10 +145,11 @@ def dynamics(runs):
     axes["1/L"].set(title="1/L", xlabel="step t", ylim=(0, None))
     axes["a"].set(title="a, with W near a W*", xlabel="step t")
     axes["alpha"].set(title="$\\alpha$, with V near $\\alpha$ V*", xlabel="step t")
-    plots.caption(figure, "Grey: exact, without noise. On the plateau noise divides $\\alpha$ by "
-                  f"1 + lr T/(2n) = {theory.noise_delay(c.lr, c.T, c.batch):.2f}. $d_e$ = 50, 100 "
-                  f"and 64 (random signs have a floor, and no 1/L). T = {c.T}, q = {c.q}, "
-                  f"d = {c.d}, lr = {c.lr:g}, fresh batches of n = {c.batch}.")
+    delay = theory.noise_delay(c.lr, c.T, c.batch)
+    plots.caption(figure, "Grey: exact, without noise. Noise makes the plateau 1 + lr T/(2n) = "
+                  f"{delay:.2f} times as long, so a and $\\alpha$ lag. $d_e$ = 50, 100 and 64 "
+                  f"(random signs have a floor, and no 1/L). T = {c.T}, q = {c.q}, d = {c.d}, "
+                  f"lr = {c.lr:g}, fresh batches of n = {c.batch}.")
     return figure
 
 
