@@ -300,27 +300,24 @@ def widths(runs):
 
 def one_run(run):
     """A run of train.py: its loss, its errors, and attention on one new sequence."""
-    c = run["config"]
-    figure, axes = plt.subplots(1, 3 if c.model == "attention" else 2, figsize=(14, 5))
-    axes[0].plot(run["loss"], color=THEORY, linewidth=1)
-    axes[0].set_title("training loss")
-    for (T, q), error in zip(run["tests"], run["error"].T):
-        if q == c.q:
-            axes[1].plot(run["eval_step"], error, label=f"T = {T}")
-    axes[1].set_title("error")
-    axes[1].legend()
-    for axis in axes[:2]:
+    c, same_q = run["config"], run["tests"][:, 1] == run["config"].q
+    figure, (left, middle, *right) = plt.subplots(1, 2 + (c.model == "attention"), figsize=(14, 5))
+    left.plot(run["loss"], color=THEORY, linewidth=1)
+    middle.plot(run["eval_step"], run["error"][:, same_q],
+                label=[f"T = {T}" for T in run["tests"][same_q, 0]])
+    middle.legend()
+    for axis, title in (left, "training loss"), (middle, "error"):
         zero_line(axis, c.d / (2 * c.q))
         axis.margins(y=0.12)
-        axis.set(xlabel="step t", xticks=np.linspace(0, c.steps, 3), ylim=(0, None))
-    if c.model == "attention":
+        axis.set(title=title, xlabel="step t", xticks=np.linspace(0, c.steps, 3), ylim=(0, None))
+    for axis in right:
         X, y = sts.sample_sts(train.stream(c, "tests", 0, 0), 1, c.T, c.d, c.q, np.float32)
         E = train.encodings(run, c.T, 1, "tests", 0, 1)[0]
         P = sts.attention(run["W"], X, y, E, c.attend_to_query, c.query)[0]
-        axes[2].bar(range(len(P)), P, width=1,
-                    color=[STOCHASTIC if j in y[0] else "#BBBBBB" for j in range(len(P))])
-        axes[2].set(title="attention on one new sequence", xlabel="position (selected: blue)",
-                    xticks=sorted(y[0]))
+        axis.bar(range(len(P)), P, width=1,
+                 color=[STOCHASTIC if j in y[0] else "#BBBBBB" for j in range(len(P))])
+        axis.set(title="attention on one new sequence", xlabel="position (selected: blue)",
+                 xticks=sorted(y[0]))
     caption(figure, "", c)
     return figure
 
