@@ -237,10 +237,10 @@ def error_curves(runs, optimizer, rows, scale):
             axis.margins(y=0.12)
         row[0].set(ylabel="error", ylim=(0, None) if scale == "linear" else None)
     axes[0, -1].legend(loc="lower left" if scale == "log" else (0.4, 0.55))
-    single = " Circles: redrawn ones with one draw in a test." if rows == 2 else ""
+    single = " Circles: redrawn ones at the end, one draw in a test." if rows == 2 else ""
     caption(figure, f"Random signs. With redrawn ones a training step averages {c.draws} draws, a "
-            f"test {c.eval_draws} draws (Definition 5).{single} {len(SEEDS)} seeds: mean, range.",
-            c)
+            f"test {c.eval_draws} draws (Definition 5).{single} Dotted: the zero predictor on these "
+            f"sequences. {len(SEEDS)} seeds: mean, range.", c)
     return figure
 
 
