@@ -171,7 +171,7 @@ def caption(figure, text, c=None):
     """A text below the figure, followed by the settings c that all its runs share."""
     if c:
         text += (f" T = {c.T}, q = {c.q}, d = {c.d}, $d_e$ = {c.d_e}, "
-                 f"{train.CHOICES['optimizer'][c.optimizer]}, lr = {c.lr:g}, "
+                 f"{train.CHOICES['optimizer'][c.optimizer]}, lr = {c.lr:.3g}, "
                  f"{'fresh batches' if c.fresh else 'one full batch'} of {c.batch} sequences.")
         text = text.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
     figure.supxlabel(textwrap.fill(text, int(10 * figure.get_figwidth())), fontsize=14)
@@ -239,8 +239,8 @@ def error_curves(runs, optimizer, rows, scale):
     axes[0, -1].legend(loc="lower left" if scale == "log" else (0.4, 0.55))
     single = " Circles: redrawn ones at the end, one draw in a test." if rows == 2 else ""
     caption(figure, f"Random signs. With redrawn ones a training step averages {c.draws} draws, a "
-            f"test {c.eval_draws} draws (Definition 5).{single} Dotted: the zero predictor on these "
-            f"sequences. {len(SEEDS)} seeds: mean, range.", c)
+            f"test {c.eval_draws} draws (Definition 5).{single} Dotted: the zero predictor on "
+            f"these sequences. {len(SEEDS)} seeds: mean, range.", c)
     return figure
 
 
@@ -308,17 +308,18 @@ def one_run(run):
     middle.legend()
     for axis, title in (left, "training loss"), (middle, "error"):
         zero_line(axis, c.d / (2 * c.q))
-        axis.margins(y=0.12)
-        axis.set(title=title, xlabel="step t", xticks=np.linspace(0, c.steps, 3), ylim=(0, None))
+        axis.set(title=title, xlabel="step t", xticks=np.linspace(0, c.steps, 3),
+                 ylim=(0, 1.12 * axis.get_ylim()[1]))
     for axis in right:
         X, y = sts.sample_sts(train.stream(c, "tests", 0, 0), 1, c.T, c.d, c.q, np.float32)
         E = train.encodings(run, c.T, 1, "tests", 0, 1)[0]
         P = sts.attention(run["W"], X, y, E, c.attend_to_query, c.query)[0]
         axis.bar(range(len(P)), P, width=1,
                  color=[STOCHASTIC if j in y[0] else "#BBBBBB" for j in range(len(P))])
-        axis.set(title="attention on one new sequence", xlabel="position (selected: blue)",
-                 xticks=sorted(y[0]))
-    caption(figure, "", c)
+        axis.set(title="attention on one new sequence",
+                 xlabel="position (blue: selected)" + f"; {c.T}: query" * c.attend_to_query)
+    caption(figure, f"A net with hidden layers of {c.hidden} units." if c.model == "fcn" else
+            f"Encodings: {c.pe}, {c.law}.", c)
     return figure
 
 

@@ -255,14 +255,14 @@ def configuration(**given):
     c.law = "onehot" if c.pe == "onehot" else c.law
     least = sts.LAWS[c.law][1]                  # an encoding of T positions has d_e >= least(T)
     if c.d_e is None:
-        c.d_e = 170 if least(2 * c.T) == 1 else least(2 * c.T)      # 1: any d_e will do
+        c.d_e = 170 if least(2 * c.T) == 1 else least(2 * c.T)      # 1: any d_e will do, so ours
     if c.model == "fcn" and not c.hidden:
         c.hidden = [c.d + c.d_e]
     if c.lr is None and c.optimizer == "adam":
         c.lr = 0.01
     elif c.lr is None and c.model == "fcn":
         c.lr = 8 / max(400, *c.hidden)                              # wide nets bear less
-    elif c.lr is None:      # well below 2 / theory.curvature, and so that noise does no harm
+    elif c.lr is None:      # well below 2 / curvature (beyond/theory.py), and noise does no harm
         curvature = max(1 / c.q, (c.q - 1) * (c.q + c.d) / c.T)
         largest = 4.0 if c.T >= 100 and c.d <= 10 else 2.0
         c.lr = min(largest, 4 / (3 * curvature), c.batch / (4 * (c.d + c.q)))
@@ -287,9 +287,11 @@ def plateau(c):
     redrawn = c.pe == "stochastic" and c.law != "onehot"
     N = c.d_e if redrawn else c.T * c.d_e / (c.T + c.d_e) if signs else c.T - 1
     plain = (c.model, c.optimizer, c.schedule) == ("attention", "gd", "constant")
-    if (not plain or c.attend_to_query or c.init_std > 0 or not (c.fresh or redrawn)
-            or 10 * c.q > c.T or N < (4 if c.T <= 100 else 10) * c.d
-            or 8 * c.lr * (c.d + c.q) > c.batch or signs and c.d_e < 20 * c.q):
+    if (not plain or c.attend_to_query or c.init_std > 0
+            or not (c.fresh or redrawn)                             # it memorizes
+            or 10 * c.q > c.T or N < (4 if c.T <= 100 else 10) * c.d    # W hardly waits for V
+            or 8 * c.lr * (c.d + c.q) > c.batch                     # the noise is large
+            or signs and c.d_e < 20 * c.q):                         # so are overlaps
         return None
     lr_W, log = c.lr / c.q ** 2 if c.query == "mean" else c.lr, math.log(c.T / c.q)
     noise = 1 + lr_W * c.T / (2 * c.batch * (c.draws if redrawn else 1))
@@ -351,7 +353,7 @@ def summary(run):
     for (T, q), error, se in zip(run["tests"], run["error"][-1], run["se"][-1]):
         print(f"T = {T:4}, q = {q:2}  {error:6.4f}     {se:6.4f}  {error * 2 * q / c.d:8.1%}")
     if run["error"][-1, 0] > max(c.d / (2 * c.q), 2 * run["loss"][-1]):
-        print(f"The run has memorized its {c.batch} sequences: --fresh draws new ones at each step.")
+        print(f"The run has memorized its {c.batch} sequences: --fresh draws new ones.")
     if c.model == "fcn":
         bound = fcn.width_lower_bound(c.hidden[0], c.T, c.d, c.q)
         print(f"No net with a first layer of width {c.hidden[0]} has an expected error below "
