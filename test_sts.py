@@ -411,11 +411,18 @@ def test_the_program_prints_what_its_file_holds(command):
         assert re.search(rf"{T}\D+{q} +{error:.4f} +{se:.4f} +{error * 2 * q / 3:.1%}", out)
     assert status is None and str(path) in out and "--steps 6" in out       # its plateau is longer
     assert abs(numbers(r"after about (\d+)", out) / train.plateau(run["config"]) - 1) < 0.05
-    assert "memorized" not in out
-    out = command(f"{FLAGS} --model fcn --hidden 50 --steps 300 --batch 8 --lr .1 --out run.npz")[1]
-    assert "memorized its 8 sequences: --fresh" in out
+    assert "6 steps of gradient descent" in out
     out = command(f"{FLAGS} --model fcn --hidden 30 9")[1]
     assert f" {fcn.width_lower_bound(30, 20, 3, 2):.4f}" in out
+
+
+@pytest.mark.parametrize("error, loss, memorized", [(2, 0.1, True), (0.8, 0.7, False),
+                                                    (0.7, 0.1, False)])
+def test_a_run_that_has_memorized_says_so(error, loss, memorized, capsys):
+    run = train.start(train.configuration(**SMALL))             # d/(2q) is 0.5
+    run["error"][-1, 0], run["loss"][-1] = error * 2 / 3, loss * 2 / 3
+    train.summary(run)
+    assert ("memorized its 16 sequences: --fresh" in capsys.readouterr()[0]) == memorized
 
 
 def test_no_step_of_a_run_is_lost(command, monkeypatch):
@@ -581,13 +588,14 @@ def test_plots_draws_a_run(settings, panels, command, monkeypatch):
     run, figures = train.train(**SMALL | settings), []
     train.save(run, "mine.npz")
     monkeypatch.setattr(plt, "close", figures.append)
-    command("--run mine.npz --format svg", plots)
-    assert Path("mine.svg").exists() and len(figures) == 1
+    (names, _), *_ = command("--run mine.npz --format svg --out new", plots)
+    assert Path("new/mine.svg").exists() and len(figures) == 1 and names == []
     loss, error, *attention = figures[0].axes
     assert len(figures[0].axes) == panels and line(loss, np.arange(12), run["loss"])
-    for (T, q), values in zip(run["tests"], run["error"].T):
-        if q == run["config"].q:
-            assert line(error, run["eval_step"], values).get_label() == f"T = {T}"
+    same_q = run["tests"][:, 1] == run["config"].q
+    for (T, _), values in zip(run["tests"][same_q], run["error"].T[same_q]):
+        assert line(error, run["eval_step"], values).get_label() == f"T = {T}"
+    assert len(error.lines) == same_q.sum() + 1                     # and the zero predictor's
     for axis in attention:
         c = run["config"]
         X, y = sts.sample_sts(train.stream(c, "tests", 0, 0), 1, c.T, c.d, c.q, np.float32)
