@@ -146,10 +146,10 @@ def dynamics(runs):
     axes["a"].set(title="a, with W near a W*", xlabel="step t")
     axes["alpha"].set(title="$\\alpha$, with V near $\\alpha$ V*", xlabel="step t")
     delay = theory.noise_delay(c.lr, c.T, c.batch)
-    plots.caption(figure, "Grey: exact, without noise. Noise makes the plateau 1 + lr T/(2n) = "
-                  f"{delay:.2f} times as long, so a and $\\alpha$ lag. $d_e$ = 50, 100 and 64 "
-                  f"(random signs have a floor, and no 1/L). T = {c.T}, q = {c.q}, d = {c.d}, "
-                  f"lr = {c.lr:g}, fresh batches of n = {c.batch}.")
+    plots.caption(figure, "Grey: exact, without noise. Markers: trained. Noise makes the plateau "
+                  f"1 + lr T/(2n) = {delay:.2f} times as long, so a and $\\alpha$ lag. $d_e$ = 50, 100 "
+                  f"and 64 (random signs have a floor, and no 1/L). T = {c.T}, q = {c.q}, "
+                  f"d = {c.d}, lr = {c.lr:g}, fresh batches of n = {c.batch}.")
     return figure
 
 
@@ -758,7 +758,7 @@ PARTS = {       # name: the arms, the drawing, the claims, the headline
     "data": (DATA, data, claims_data,
              "Redrawn encodings learn from 16 sequences, which the others memorize"),
     "width": (WIDTH, widths, claims_width,
-              "Nets need a width of order T, attention one of order ln T or $(\\ln T)^2$"),
+              "Nets need a width of order T; attention's should grow like ln T or $(\\ln T)^2$"),
 }
 FIGURES = {name: (draw, headline, {name}) for name, (_, draw, _, headline) in PARTS.items()}
 
