@@ -147,8 +147,8 @@ def dynamics(runs):
     axes["alpha"].set(title="$\\alpha$, with V near $\\alpha$ V*", xlabel="step t")
     delay = theory.noise_delay(c.lr, c.T, c.batch)
     plots.caption(figure, "Grey: exact, without noise. Markers: trained. Noise makes the plateau "
-                  f"1 + lr T/(2n) = {delay:.2f} times as long, so a and $\\alpha$ lag. $d_e$ = 50, 100 "
-                  f"and 64 (random signs have a floor, and no 1/L). T = {c.T}, q = {c.q}, "
+                  f"1 + lr T/(2n) = {delay:.2f} times as long, so a and $\\alpha$ lag. $d_e$ = 50, "
+                  f"100 and 64 (random signs have a floor, and no 1/L). T = {c.T}, q = {c.q}, "
                   f"d = {c.d}, lr = {c.lr:g}, fresh batches of n = {c.batch}.")
     return figure
 
