@@ -289,7 +289,7 @@ def plateau(c):
     plain = (c.model, c.optimizer, c.schedule) == ("attention", "gd", "constant")
     if (not plain or c.attend_to_query or c.init_std > 0
             or not (c.fresh or redrawn)                             # it memorizes
-            or 10 * c.q > c.T or N < (4 if c.T <= 100 else 10) * c.d    # W hardly waits for V
+            or 10 * c.q > c.T or N < (4 if c.T <= 100 else 10) * c.d    # V is not far ahead
             or 8 * c.lr * (c.d + c.q) > c.batch                     # the noise is large
             or signs and c.d_e < 20 * c.q):                         # so are overlaps
         return None
