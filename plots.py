@@ -10,21 +10,17 @@ Trained runs are kept in runs/figures/, and with --quick in runs/quick/.  A run 
 its settings have changed, or one of sts.py, fcn.py and train.py.
 """
 
-import signal
-
-if __name__ == "__main__":                  # while NumPy loads, Ctrl-C shows no traceback
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
 import train        # before NumPy, since it sets the number of threads
 
 import argparse
 import hashlib
 import os
+import signal
 import textwrap
 import threading
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import active_children, get_context, parent_process
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 
 import matplotlib
@@ -82,8 +78,8 @@ def train_into(path, settings):
 
 
 def end_with_parent():
-    """Let a process leave Ctrl-C to its parent, and end when its parent has ended."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Let a process end at Ctrl-C, and when its parent has ended."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     threading.Thread(target=lambda: (parent_process().join(), os._exit(1)), daemon=True).start()
 
 
@@ -100,24 +96,14 @@ def trained(arms, folder=train.RUNS / "figures", jobs=os.cpu_count(), seeds=SEED
         digest = hashlib.sha256(program + repr(settings).encode()).hexdigest()[:10]
         path = folder / f"{' '.join(map(str, key))} seed {seed} {digest}.npz"
         files[key].append(path)
-        try:
-            train.load(path)
-        except ValueError:                                  # there is no file, or it is damaged
+        if not path.exists():
             missing[path] = settings
     if missing:
         print(f"{len(missing)} runs to train, {jobs} at a time", flush=True)
-    with ProcessPoolExecutor(jobs, get_context("spawn"), end_with_parent) as pool:
-        try:
-            on_ctrl_c = signal.signal(signal.SIGINT, signal.SIG_IGN)    # new processes inherit it
-            futures = [pool.submit(train_into, *item) for item in missing.items()]
-            signal.signal(signal.SIGINT, on_ctrl_c)
-            for i, (path, future) in enumerate(zip(missing, futures), 1):
-                future.result()
+        with ProcessPoolExecutor(jobs, get_context("spawn"), end_with_parent) as pool:
+            done = pool.map(train_into, missing, missing.values())
+            for i, (path, _) in enumerate(zip(missing, done), 1):
                 print(f"{i:3} of {len(missing)}: {path.stem}", flush=True)
-        except BaseException:                               # Ctrl-C, too: end without the others
-            for process in active_children():
-                process.terminate()
-            raise
     return {key: [train.load(path) for path in files[key]] for key in arms}
 
 
@@ -143,12 +129,9 @@ def errors(runs, T, q):
 
 def single_draw_errors(run, tests, draws=24):
     """The errors at the end with one draw of encodings in a test, means over many draws (k,)."""
-    c, found = run["config"], []
+    found = []
     for T, q in tests:
-        k = run["tests"].tolist().index([T, q])
-        X, y = sts.sample_sts(train.stream(c, "tests", k, 0), c.eval_sequences, T, c.d, q,
-                              np.float32)
-        E = train.encodings(run, T, draws, "tests", k, 2)
+        X, y, E = train.held_out(run, run["tests"].tolist().index([T, q]), draws, part=2)
         found.append(np.mean([sts.loss(run["W"], run["V"], X, y, E_k) for E_k in E]))
     return found
 
@@ -214,22 +197,21 @@ def figure_1(runs):
 
 def error_curves(runs, optimizer, rows, scale):
     """The error on each test: longer sequences, and in a second row other subset sizes."""
-    arms = {name: runs[optimizer, name] for name in ("stochastic", "fixed")}
-    c, t = arms["stochastic"][0]["config"], arms["stochastic"][0]["eval_step"]
-    tests = arms["stochastic"][0]["tests"].tolist()
+    redrawn, fixed = runs[optimizer, "stochastic"], runs[optimizer, "fixed"]
+    c, t, tests = redrawn[0]["config"], redrawn[0]["eval_step"], redrawn[0]["tests"].tolist()
     figure, axes = plt.subplots(rows, 5, figsize=(14, 1.6 + 3 * rows), sharey="row", squeeze=False)
     for row, longer in zip(axes, (True, False)):
-        own = [test for test in tests if (test[1] == c.q) == longer]
+        own = [[T, q] for T, q in tests if (q == c.q) == longer]
         for axis in row[len(own):]:
             axis.set_visible(False)
         for axis, (T, q) in zip(row, own):
-            band(axis, t, errors(arms["stochastic"], T, q), STOCHASTIC, label="redrawn")
-            band(axis, t, errors(arms["fixed"], T, q), FIXED, linestyle="--", label="fixed")
+            band(axis, t, errors(redrawn, T, q), STOCHASTIC, label="redrawn")
+            band(axis, t, errors(fixed, T, q), FIXED, linestyle="--", label="fixed")
             if rows == 2:
-                single = [single_draw_errors(run, [(T, q)])[0] for run in arms["stochastic"]]
+                single = [single_draw_errors(run, [(T, q)])[0] for run in redrawn]
                 axis.plot([1.07 * c.steps] * len(single), single, "o", color=STOCHASTIC,
                           fillstyle="none", label="one draw")
-            first = errors(arms["stochastic"], T, q)[:, 0].mean()       # as V = 0, the output is 0
+            first = errors(redrawn, T, q)[:, 0].mean()                  # as V = 0, the output is 0
             zero_line(axis, first, "zero predictor" if axis is row[0] else "")
             title = f"$T_{{test}}$ = {T}" if longer else f"$q_{{test}}$ = {q}"
             axis.set(title="the trained task" if [T, q] == tests[0] else title, yscale=scale,
@@ -344,10 +326,18 @@ FIGURES = {     # name: the drawing, its headline, and the arms that it needs, b
 }
 
 
+def picture(draw, runs, headline, path):
+    """Draw a figure into its file."""
+    with plt.rc_context(STYLE):
+        figure = draw(runs)
+        figure.suptitle(headline)
+        figure.savefig(path)
+        plt.close(figure)
+    print(path, flush=True)
+
+
 def main(figures=FIGURES, arms=arms, folder=HERE / "figures", description=__doc__):
-    """Draw the figures that the command line names; returns their names and runs, or with --quick
-    no names."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Draw the figures that the command line names; returns their runs, if they are full-size."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0], allow_abbrev=False,
                                      usage=argparse.SUPPRESS)
     parser.add_argument("names", nargs="*", metavar="FIGURE", help=f"{', '.join(figures)} (all)")
@@ -360,34 +350,25 @@ def main(figures=FIGURES, arms=arms, folder=HERE / "figures", description=__doc_
     names, kept = args.names or list(figures), train.RUNS / ("quick" if args.quick else "figures")
     if not set(names) <= set(figures):
         parser.error(f"figures are {', '.join(figures)}, got {' '.join(names)}")
-    if args.jobs < 1:
-        parser.error(f"--jobs must be a whole number above 0, got {args.jobs}")
-    out, arms = args.out or (kept if args.quick else folder), arms(args.quick)
-    if args.run:
-        figures = {args.run.stem: (one_run, args.run.name, set())}
-        names, out = list(figures), args.out or args.run.parent
-    needed = set().union(*(figures[name][2] for name in names))
+    out = args.out or (args.run.parent if args.run else kept if args.quick else folder)
     try:
         out.mkdir(parents=True, exist_ok=True)
-        runs = (train.load(args.run) if args.run else
-                trained({key: arms[key] for key in arms if key[0] in needed}, kept, args.jobs))
+        if args.run:
+            picture(one_run, train.load(args.run), args.run.name,
+                    out / f"{args.run.stem}.{args.format}")
+            return None
+        needed = set().union(*(figures[name][2] for name in names))
+        own = {key: arm for key, arm in arms(args.quick).items() if key[0] in needed}
+        runs = trained(own, kept, args.jobs)
         for name in names:
             draw, headline, _ = figures[name]
-            with plt.rc_context(STYLE):
-                figure = draw(runs)
-                figure.suptitle("A small task (--quick)" if args.quick else headline)
-                path = out / f"{'figure_' * name.isdigit()}{name}.{args.format}"
-                figure.savefig(path)
-                plt.close(figure)
-            print(path, flush=True)
+            path = out / f"{'figure_' * name.isdigit()}{name}.{args.format}"
+            picture(draw, runs, "A small task (--quick)" if args.quick else headline, path)
+        return None if args.quick else runs
     except KeyboardInterrupt:
         parser.exit(1, f"\n{parser.prog}: interrupted; the same command trains the other runs\n")
-    except BrokenProcessPool:
-        parser.exit(1, f"{parser.prog}: error: a process that trained a run was killed, perhaps "
-                    "for lack of memory; the same command trains the other runs\n")
-    except (FloatingPointError, ValueError, OSError) as problem:
+    except (FloatingPointError, ValueError, OSError, BrokenProcessPool) as problem:
         parser.error(problem)
-    return [] if args.quick or args.run else names, runs
 
 
 if __name__ == "__main__":

@@ -27,19 +27,15 @@ E (Definition 5).  A test takes `eval_draws` draws for it, and a training step t
 """
 
 import os
-import signal
 
 for library in "OPENBLAS", "MKL", "OMP":    # before NumPy loads: threads slow small matrices down
     os.environ[f"{library}_NUM_THREADS"] = "1"
-if __name__ == "__main__":                  # while NumPy loads, Ctrl-C shows no traceback
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 import argparse
 import dataclasses
 import inspect
 import json
 import math
-import numbers
 import sys
 from pathlib import Path
 
@@ -88,15 +84,10 @@ def adam(run, name, grad, t, beta1=0.9, beta2=0.999, eps=1e-8):
 
 
 def evaluate(run):
-    """Measure the error on each test, the attention, and how close the weights are to W*, V*.
-
-    Test k has its own sequences, from the stream ("tests", k, 0), and its own draws of encodings,
-    from ("tests", k, 1).  They are the same at every evaluation.
-    """
+    """Measure the error on each test, the attention, and how close the weights are to W*, V*."""
     c, i = run["config"], np.searchsorted(run["eval_step"], run["t"])
-    for k, (T, q) in enumerate(run["tests"].tolist()):
-        X, y = sts.sample_sts(stream(c, "tests", k, 0), c.eval_sequences, T, c.d, q, np.float32)
-        E = encodings(run, T, c.eval_draws, "tests", k, 1)
+    for k, (_, q) in enumerate(run["tests"].tolist()):
+        X, y, E = held_out(run, k, c.eval_draws)
         losses = 0.5 * ((output(run, X, y, E) - sts.sts_target(X, y)) ** 2).sum(axis=1)
         run["error"][i, k] = losses.mean()
         run["se"][i, k] = losses.std() / math.sqrt(len(losses))
@@ -135,6 +126,13 @@ def encodings(run, T, draws, *purpose):
     if "E" in run:
         return run["E"][None, :T]
     return sts.positional_encoding(c.law, T, c.d_e, stream(c, *purpose), draws, np.float32)
+
+
+def held_out(run, k, draws, part=1):
+    """X, y, E of test k: the same at every call.  Each part has its own draws of encodings."""
+    c, (T, q) = run["config"], run["tests"][k].tolist()
+    X, y = sts.sample_sts(stream(c, "tests", k, 0), c.eval_sequences, T, c.d, q, np.float32)
+    return X, y, encodings(run, T, draws, "tests", k, part)
 
 
 # The two models
@@ -227,21 +225,14 @@ CHOICES = {"model": ["attention", "fcn"], "pe": ["stochastic", "fixed", "onehot"
 
 
 def check(c):
-    """Raise ValueError unless each setting is of its type and in its range."""
+    """Raise ValueError unless words are known, and numbers above 0 (or 0, if it is the default)."""
     for setting in dataclasses.fields(c):
-        name, kind, value = setting.name, setting.type, vars(c)[setting.name]
-        if kind is list or value is None and setting.default is None:
-            continue                            # lists are checked where they are used
-        if kind is str:
+        name, value = setting.name, vars(c)[setting.name]
+        if name in CHOICES:
             need, fits = f"one of {', '.join(CHOICES[name])}", value in CHOICES[name]
-        elif kind is bool:
-            need, fits = "True or False", value in (True, False)
         else:
-            zero = setting.default == 0
-            need = f"a {'finite' if kind is float else 'whole'} number "
-            need += "of at least 0" if zero else "above 0"
-            fits = (isinstance(value, numbers.Real if kind is float else numbers.Integral)
-                    and (0 < value < math.inf or zero and value == 0))
+            need = "above 0"
+            fits = setting.type is list or value == setting.default or value > 0
         if not fits:
             raise ValueError(f"--{name.replace('_', '-')} must be {need}, got {value!r}")
     if c.hidden and c.model != "fcn":
@@ -280,23 +271,22 @@ def plateau(c):
 
     Derived in beyond/theory.py, for gradient descent from W = V = 0 with keys Z.  The first term is
     the wait of W while attention is even, longer by the noise of n sequences and K draws in a step.
-    The second is V's.  N is d_e for redrawn encodings, T - 1 for one-hot and fixed orthonormal
-    ones, and T d_e/(T + d_e) for fixed random signs.  With the mean query W sees lr/q^2.
+    The second is V's.  With the mean query W sees lr/q^2.
     """
+    redrawn, log = c.pe == "stochastic", math.log(c.T / c.q)
     signs = c.law not in ("onehot", "orthonormal")              # or another law with overlaps
-    redrawn = c.pe == "stochastic" and c.law != "onehot"
     N = c.d_e if redrawn else c.T * c.d_e / (c.T + c.d_e) if signs else c.T - 1
-    plain = (c.model, c.optimizer, c.schedule) == ("attention", "gd", "constant")
-    if (not plain or c.attend_to_query or c.init_std > 0
+    if ((c.model, c.optimizer, c.schedule) != ("attention", "gd", "constant")
+            or c.attend_to_query or c.init_std > 0
             or not (c.fresh or redrawn)                             # it memorizes
             or 10 * c.q > c.T or N < (4 if c.T <= 100 else 10) * c.d    # V is not far ahead
             or 8 * c.lr * (c.d + c.q) > c.batch                     # the noise is large
             or signs and c.d_e < 20 * c.q):                         # so are overlaps
         return None
-    lr_W, log = c.lr / c.q ** 2 if c.query == "mean" else c.lr, math.log(c.T / c.q)
+    lr_W = c.lr / c.q ** 2 if c.query == "mean" else c.lr
     noise = 1 + lr_W * c.T / (2 * c.batch * (c.draws if redrawn else 1))
-    wait = c.T / lr_W * N / (2 * c.d) * noise * (1 + 2 * c.q / c.T * log)
-    return wait + c.T / c.lr * log / 2
+    return (c.T / lr_W * N / (2 * c.d) * noise * (1 + 2 * c.q / c.T * log)
+            + c.T / c.lr * log / 2)
 
 
 # The command line, and the file of a run
@@ -306,34 +296,28 @@ RUNS = Path(__file__).resolve().parent / "runs"
 
 def save(run, path):
     """Write a run to its file, which is replaced as a whole."""
-    half = Path(f"{path}.{os.getpid()}.npz")
-    try:
-        np.savez(half, **run | {"config": json.dumps(vars(run["config"]), default=np.generic.item)})
-        os.replace(half, path)
-    finally:
-        half.unlink(missing_ok=True)
+    half = f"{path}.half.npz"
+    np.savez(half, **run | {"config": json.dumps(vars(run["config"]), default=np.generic.item)})
+    os.replace(half, path)
 
 
 def load(path):
-    """Read a run from its file.  Raises ValueError if it holds none."""
-    try:
-        with np.load(path) as file:
-            run = dict(file)
-        return run | {"config": Settings(**json.loads(str(run["config"]))), "t": int(run["t"])}
-    except Exception:                           # of many kinds: a file may hold anything
-        raise ValueError(f"{path} is missing, or does not hold a run") from None
+    """Read a run from its file."""
+    with np.load(path) as file:
+        run = dict(file)
+    return run | {"config": Settings(**json.loads(str(run["config"]))), "t": int(run["t"])}
 
 
-def progress(run, first=False):
-    """Print the last evaluation as a line; the loss is the mean since the evaluation before.
+def progress(run):
+    """Print the last evaluation as a line; before the first one what to expect, and titles.
 
-    Before the first line it prints what to expect, and titles.
+    The loss is the mean since the evaluation before.
     """
     c, t, i = run["config"], run["t"], np.searchsorted(run["eval_step"], run["t"])
     columns = {f"T={T}": error for (T, q), error in zip(run["tests"], run["error"][i]) if q == c.q}
     if c.model == "attention":
         columns["selected"] = run["on_selected"][i]
-    if t == 0 or first:
+    if t == 0:
         print(f"{c.steps} steps of {CHOICES['optimizer'][c.optimizer]}, with lr {c.lr:g}.")
         print(f"The zero predictor, which always outputs 0, has the error d/(2q) = "
               f"{c.d / (2 * c.q):.4f}.")
@@ -362,10 +346,9 @@ def summary(run):
 
 def main():
     """Do what the command line says; the run is saved at each evaluation after the first."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     parser = argparse.ArgumentParser(
-        prog="train.py", usage=argparse.SUPPRESS, allow_abbrev=False,
-        argument_default=argparse.SUPPRESS, formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage=argparse.SUPPRESS, allow_abbrev=False, argument_default=argparse.SUPPRESS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         description=__doc__.split("\n\nThroughout")[0],
         epilog="settings (flags have - for _):" + inspect.getsource(Settings).split('"""')[2])
     for setting in dataclasses.fields(Settings):
@@ -378,25 +361,14 @@ def main():
     given, flags = vars(parser.parse_args()), [flag for flag in sys.argv[1:] if flag != "--resume"]
     path = given.pop("out", RUNS / f"{'_'.join(flags).replace('--', '') or 'default'}.npz")
     resume, quick = given.pop("resume", False), given.pop("quick")
-
-    def report(run):
-        save(run, path)
-        progress(run)
-
     try:
         c = configuration(**quick | given)
-        if path.suffix != ".npz":
-            raise ValueError(f"--out must end in .npz, got {path}")
         path.parent.mkdir(parents=True, exist_ok=True)
-        if resume and not path.exists():
-            print(f"--resume: there is no {path}, so this run is new.")
-        run = load(path) if resume and path.exists() else start(c)
-        other = [f"{name} {value}" for name, value in vars(run["config"]).items()
-                 if value != vars(c)[name]]
-        if other:
-            raise ValueError(f"--resume: {path} holds a run with {', '.join(other)}")
-        progress(run, first=True)
-        descend(run, report)
+        run = load(path) if resume else start(c)
+        if run["config"] != c:
+            raise ValueError(f"--resume: {path} holds a run with other settings")
+        progress(run)
+        descend(run, lambda run: (save(run, path), progress(run)))
         summary(run)
         print(f"\nThe run is in {path}")
     except KeyboardInterrupt:
@@ -406,6 +378,4 @@ def main():
 
 
 if __name__ == "__main__":
-    if hasattr(signal, "SIGPIPE"):                  # as in: python train.py | head
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     main()

@@ -22,8 +22,7 @@ from pathlib import Path
 
 TEXTS = ("README.md", "beyond/README.md", "beyond/CLAIMS.md", "beyond/LECTURE.md",
          "beyond/related/README.md")
-CLAIMS = {"python beyond/claims.py": "figures/claims.txt",
-          "python beyond/theory_plots.py": "beyond/figures/claims.txt"}
+CLAIMS = {"python beyond/claims.py": "figures/claims.txt"}
 BLOCK = re.compile(r"^( *)```(sh|python|text)\n(.*?)^\1```", re.M | re.S)
 NUMBER = re.compile(r"(?<![\w.])-?\d*\.?\d+(?:e[-+]\d+)?(?![\w.]*\w)")
 MAY_DIFFER = re.compile(r"[-+]?[\d.]+ +(?=(s|seconds|minutes|standard errors)\b)")

@@ -1,11 +1,12 @@
 """Figures of what theory.py and width.py derive, beside training by train.py.
 
-    python beyond/theory_plots.py                   all, into beyond/figures/, and their claims
+    python beyond/theory_plots.py                   all, into beyond/figures/
     python beyond/theory_plots.py noise --quick     one of them, on small tasks, into runs/quick/
 
-Each figure has a part of this file: its runs, its drawing, and its claims.  An arm's key begins
-with the name of its figure.  Theory is grey (in `tests` it is lines), what is measured is coloured
-(there it is points).  Flags, seeds and kept runs are as in plots.py.
+Each figure has a part of this file: its runs, its drawing, and what is measured of the runs, mostly
+over what theory says, so that it should be 1.  An arm's key begins with the name of its figure.
+Theory is grey (in `tests` it is lines), what is measured is coloured (there it is points).  Flags,
+seeds and kept runs are as in plots.py.
 """
 
 import claims       # first: it finds the other files, and sets the number of threads
@@ -21,7 +22,7 @@ import sts
 import theory
 import train
 import width
-from claims import HERE, within, zero_predictor
+from claims import HERE, aligned, zero_predictor
 from plots import FIXED, NET, STOCHASTIC, THEORY
 
 ONEHOT, SIGNS = "#CC79A7", "#56B4E9"            # SIGNS: random signs, beside orthonormal encodings
@@ -69,14 +70,6 @@ def growth(run):
     """
     t, L = (values[33:] for values in plots.smooth_loss(run))
     return np.polyfit(t, 1 / L, 1, w=L)[0]
-
-
-def seeds_row(claim, values, least=None, greatest=None):
-    """A claim about means over the seeds, the last axis; with the largest of their errors."""
-    values = np.array(values)
-    error = values.std(axis=-1, ddof=1).max() / math.sqrt(values.shape[-1])
-    row = within(claim, values.mean(axis=-1), least, greatest)
-    return row._replace(measured=f"{row.measured} +- {error:.2g}")
 
 
 def W_norm2(c):
@@ -153,29 +146,19 @@ def dynamics(runs):
     return figure
 
 
-def claims_dynamics(runs):
-    """What is measured over what is exact, for all laws."""
-    early, *_, late = [[runs["dynamics", law, steps] for law in LAWS] for steps in STOPS]
-    c = late[0][0]["config"]
+def measured_dynamics(runs):
+    """What is measured over what is exact."""
+    late = [runs["dynamics", law, STOPS[-1]] for law in LAWS]
 
-    def row(text, ratio, groups, least, greatest):
-        return seeds_row(text, [[ratio(run, exact(run)) for run in found] for found in groups],
-                         least, greatest)
+    def ratios(measure):
+        return [[measure(run) / measure(exact(run)) for run in found] for found in late]
 
-    return [row("step at which L has halved, sampled / exact",
-                lambda run, path: half_step(run) / half_step(path), late, 0.9, 1.15),
-            row("L at the end, sampled / exact",
-                lambda run, path: last_loss(run) / last_loss(path), late, 0.9, 1.1),
-            row("a at the end, sampled / exact",
-                lambda run, path: numbers(run)[0] / path["a"][-1], late, 0.95, 1.05),
-            row("alpha at the end, sampled / exact",
-                lambda run, path: numbers(run)[1] / path["alpha"][-1], late, 0.95, 1.05),
-            row("growth of 1/L / (4 lr/|W*|^2), not random signs",
-                lambda run, _: growth(run) * W_norm2(run["config"]) / (4 * c.lr), late[:2], 0.85,
-                1.05),
-            row(f"alpha at step {STOPS[0]}, sampled / exact x (1 + lr T/(2n))",
-                lambda run, path: numbers(run)[1] / path["alpha"][-1]
-                * theory.noise_delay(c.lr, c.T, c.batch), early, 0.9, 1.1)]
+    return {
+        "step at which L has halved / exact": ratios(half_step),
+        "L at the end / exact": ratios(last_loss),
+        "growth of 1/L over 4 lr/|W*|^2, not random signs": [
+            [growth(run) * W_norm2(run["config"]) / (4 * run["config"].lr) for run in found]
+            for found in late[:2]]}
 
 
 # noise: what batches of n sequences, and K draws in a step, change
@@ -203,12 +186,6 @@ PLATEAUS = [
     ("fixed orthonormal", 60, 120, 5, 3, 2.0, 128),
     ("fixed signs", 50, 100, 5, 3, 1.0, 256),
     ("fixed signs", 20, 60, 2, 1, 2.0, 128)]
-AT_RANDOM = [   # drawn at random, where train.py predicts the plateau
-    ("random signs", 14, 97, 2, 1, 1.2, 221, 1, "mean"),
-    ("orthonormal", 30, 95, 8, 1, 0.81, 70),
-    ("one-hot", 37, 37, 1, 2, 1.61, 53),
-    ("random signs", 21, 139, 1, 1, 2.6, 206),
-    ("fixed signs", 14, 103, 3, 1, 0.55, 192)]
 
 
 def plateau(c):
@@ -226,7 +203,7 @@ def noise_arm(steps, encodings, T, d_e, d, q, lr, n, K=1, query="sum"):
 NOISE = {
     **{("noise", kind, *sizes): noise_arm(steps, *sizes) for kind, steps, found in (
         ("delay", None, DELAYS), ("delay", 4000, DEFAULT),
-        ("plateau", None, PLATEAUS + AT_RANDOM), ("excess", 8000, EXCESSES)) for sizes in found},
+        ("plateau", None, PLATEAUS), ("excess", 8000, EXCESSES)) for sizes in found},
     ("noise", "full batch"): attention(4000, "random signs", T=200, lr=4.0, fresh=False,
                                        evaluations=40)}
 
@@ -269,46 +246,28 @@ def noise(runs):
     return figure
 
 
-def claims_noise(runs):
-    """The two laws, also for K draws; the plateau's closed form; the default run."""
+def measured_noise(runs):
+    """The two laws; the plateau's closed form; the default run."""
     delays = [(found[0]["config"].batch, *delay(found)) for key, found in runs.items()
               if key[1] == "delay"]
     late = [excess(found) for key, found in runs.items() if key[1] == "excess"]
-    rows = [seeds_row(f"{text}: delay of the plateau / law",
-                      [values / (1 + x) for n, x, values in delays if fits(n, x)], *limits)
-            for text, fits, *limits in (
-                ("lr T/(2nK) <= 0.5", lambda n, x: n > 8 and x <= 0.5, 0.9, 1.1),
-                ("lr T/(2nK) from 0.5 to 1", lambda n, x: n > 8 and 0.5 < x <= 1, 0.9, 1.15),
-                ("lr T/(2nK) > 1", lambda n, x: x > 1, 0.9, 1.4),
-                ("n = 8", lambda n, x: n == 8, 0.9))]
-    for K in 1, 2, 4:
-        x, values = delay(runs["noise", "delay", "orthonormal", 50, 100, 5, 3, 1.0, 32, K])
-        rows.append(seeds_row(f"n = 32, K = {K}: delay of the plateau / law, {1 + x:.2f}",
-                              [values / (1 + x)], 0.9, 1.15))
-    domain = [key for key, found in runs.items()
-              if key[1] in ("delay", "plateau") and train.plateau(found[0]["config"])]
-    for text, keys in ("", domain), (" drawn at random", [
-            ("noise", "plateau", *sizes) for sizes in AT_RANDOM]):
-        rows.append(seeds_row(
-            f"{len(keys)} settings{text}: steps to half of d/(2q) / theory.plateau",
-            [[half_step(run) / plateau(run["config"]) for run in runs[key]] for key in keys],
-            0.8, 1.2))
-    rows += [seeds_row("law of excess < 0.02: excess of the late loss / law",
-                       [values / x for x, values in late if x < 0.02], 0.8, 1.2),
-             seeds_row("law of excess >= 0.02: excess of the late loss / law",
-                       [values / x for x, values in late if x >= 0.02], 0.9)]
-    for text, key in (("lr 2, fresh", ("noise", "delay", *DEFAULT[1])),
-                      ("lr 4, fresh", ("noise", "delay", *DEFAULT[0])),
-                      ("lr 4, one full batch", ("noise", "full batch"))):
-        found, (x, values) = runs[key], delay(runs[key])
-        rows += [within(f"default run, {text}: steps to half of d/(2q); recursion "
-                        f"{half_step(exact(found[0])):.0f}", [half_step(run) for run in found]),
-                 within(f"default run, {text}: over the recursion; law for fresh {1 + x:.2f}",
-                        values, 1)]
-    c, i = found[0]["config"], found[0]["eval_step"].tolist().index(300)
-    cosine = theory.plateau_cosine(c.T, c.d, c.q, c.batch)
-    return rows + [within(f"default run, lr 4, one full batch, step 300: cos V; law {cosine:.2f}",
-                          [run["cos_V"][i] for run in found], 0.55, 0.75)]
+    batch = runs["noise", "full batch"]
+    c, i = batch[0]["config"], batch[0]["eval_step"].tolist().index(300)
+    groups = ("lr T/(2nK) <= 0.5", 0, 0.5), ("from 0.5 to 1", 0.5, 1), ("above 1", 1, math.inf)
+    return {
+        f"{text}: delay of the plateau / law": [
+            v / (1 + x) for n, x, v in delays if n > 8 and low < x <= high]
+        for text, low, high in groups} | {
+        "n = 8: delay of the plateau / law": [v / (1 + x) for n, x, v in delays if n == 8],
+        "law < 0.02: excess of the late loss / law": [v / x for x, v in late if x < 0.02],
+        "law >= 0.02: excess of the late loss / law": [v / x for x, v in late if x >= 0.02],
+        "theory.plateau: steps to half of d/(2q) / law": [
+            [half_step(run) / plateau(run["config"]) for run in found] for found in runs.values()
+            if train.plateau(found[0]["config"]) and found != batch],
+        "default run, fresh: delay": delay(runs["noise", "delay", *DEFAULT[0]])[1],
+        "default run, one full batch: delay": delay(batch)[1],
+        "default run, one full batch: cos V at step 300 / law": [
+            run["cos_V"][i] / theory.plateau_cosine(c.T, c.d, c.q, c.batch) for run in batch]}
 
 
 # length: the floor of the loss, and errors on longer sequences
@@ -376,18 +335,17 @@ def length(runs):
     return figure
 
 
-def claims_length(runs):
-    """Floors and errors, measured over predicted; noise in all weights adds some to them."""
-    c, (L, errors) = (runs["length", "orthonormal"][0]["config"],
-                      late_errors(runs["length", "orthonormal"]))
+def measured_length(runs):
+    """Floors and errors over predicted ones; noise in all weights adds some to them."""
+    signs, orthonormal = runs["length", "signs"], runs["length", "orthonormal"]
+    c, (L, errors) = orthonormal[0]["config"], late_errors(orthonormal)
     law = theory.length_loss(L[:, None], c.T, np.array(c.T_test), c.d, c.q)
-    signs = np.transpose([run["error"][-1] / predicted(run, run["tests"][:, 0])
-                          for run in runs["length", "signs"]])
-    return [seeds_row("all d_e, K: training loss / floor",
-                      [[last_loss(run) / floor(d_e, K) for run in runs["length", "floor", d_e, K]]
-                       for d_e, K in FLOORS], 0.95, 1.1),
-            seeds_row("random signs, T to 40 T: error / predicted", signs, 0.9, 1.15),
-            within("orthonormal, 2 T to 8 T: error / law of length", errors[:, 1:] / law, 0.8, 1.2)]
+    return {
+        "training loss / floor": [[last_loss(run) / floor(d_e, K) for run in
+                                   runs["length", "floor", d_e, K]] for d_e, K in FLOORS],
+        "random signs, T to 40 T: error / predicted": np.transpose([
+            run["error"][-1] / predicted(run, run["tests"][:, 0]) for run in signs]),
+        "orthonormal, 2 T to 8 T: error / law of length": np.ravel(errors[:, 1:] / law)}
 
 
 # tests: other lengths and subset sizes, with orthonormal encodings
@@ -447,62 +405,24 @@ def along_diagonal(run):
     return products[:c.T].mean(), products[c.T:].mean()
 
 
-def late_harm(run, draws=2000):
-    """What W does at length 2 T with fixed encodings, and which part of it does the harm.
-
-    Two spreads (standard deviations) of overlaps e_i . W e_j: among trained positions, and with new
-    ones.  Then the error at 2 T over d/(2q), by the encodings alone: as it is; with e_j . W e_j of
-    new positions as large as of trained ones; with overlaps as small; with both.
-    """
-    c, rng = run["config"], np.random.default_rng(0)
-    logits = run["E"] @ run["W"][c.d:, c.d:] @ run["E"].T                   # (2 T, 2 T)
-    new, diagonal = np.arange(2 * c.T) >= c.T, np.eye(2 * c.T, dtype=bool)
-    pairs = (new[:, None] | new) & ~diagonal                                # with a new position
-    spreads = logits[:c.T, :c.T][~diagonal[:c.T, :c.T]].std(), logits[pairs].std()
-    y = rng.random((draws, 2 * c.T)).argsort(axis=1)[:, :c.q]
-    target = np.zeros((draws, 2 * c.T))
-    np.put_along_axis(target, y, 1 / c.q, axis=1)
-    shares = []
-    for larger, smaller in (False, False), (True, False), (False, True), (True, True):
-        A = logits.copy()
-        if larger:
-            A[diagonal & new] = A.diagonal()[:c.T].mean()
-        if smaller:
-            A[pairs] *= spreads[0] / spreads[1]
-        P = sts.softmax(A[:, y].sum(axis=2).T)                              # (draws, 2 T)
-        alpha = np.trace(run["V"][:, :c.d]) / c.d
-        shares.append(c.q * ((alpha * P - target) ** 2).sum(axis=1).mean())
-    return [*spreads, *shares]
-
-
-def claims_tests(runs):
+def measured_tests(runs):
     """Errors at the end, least errors of fixed encodings; e . W e at new positions."""
-    rows = []
-    for pe, *limits in ("redrawn", 0.97, 1.03), ("fixed", None, 0.7):
-        found = runs["tests", pe]
-        pairs = [(plots.errors(found, *test), test_path(found[0], *test))
-                 for test in found[0]["tests"].tolist()[1:]]
-        rows.append(seeds_row(f"{pe}, 4 lengths, 4 sizes: last error / exact",
-                              [curves[:, -1] / path[-1] for curves, path in pairs], 0.9, 1.3))
-        if pe == "fixed":
-            rows.append(seeds_row("fixed, 4 lengths: least error / exact", [
-                curves[:, curves.mean(axis=0).argmin()] / path.min() for curves, path in pairs[:4]
-            ], 0.9, 1.1))
-        old, new = np.transpose([along_diagonal(run) for run in runs["tests", "signs", pe]])
-        rows += [within(f"random signs, {pe}: e.We at trained positions", old),
-                 within(f"random signs, {pe}: e.We at new positions", new),
-                 within(f"random signs, {pe}: e.We, new / trained", new / old, *limits)]
-    harm = np.transpose([late_harm(run) for run in runs["tests", "signs", "fixed"]])
-    parts = ["error at 2 T / (d/(2q))", "the same, larger e.We", "the same, smaller overlaps",
-             "the same, both"]
-    rows += [within(f"random signs, fixed: {text}", values) for text, values in zip(
-        ["overlaps, trained positions", "overlaps with new positions", *parts], harm)]
+    found = {}
+    for pe in "redrawn", "fixed":
+        arm, signs = runs["tests", pe], runs["tests", "signs", pe]
+        pairs = [(plots.errors(arm, T, q), test_path(arm[0], T, q))
+                 for T, q in arm[0]["tests"].tolist()[1:]]
+        old, new = np.transpose([along_diagonal(run) for run in signs])
+        found[f"{pe}, 4 lengths, 4 sizes: last error / exact"] = [
+            curves[:, -1] / path[-1] for curves, path in pairs]
+        found[f"random signs, {pe}: e.We, new over trained"] = new / old
+    found["fixed, 4 lengths: least error / exact"] = [
+        curves[:, curves.mean(axis=0).argmin()] / path.min() for curves, path in pairs[:4]]
     for d_e in SHARES:
         old, new = np.transpose([along_diagonal(run) for run in runs["tests", "share", d_e]])
-        law = theory.new_position_share(50, d_e)
-        rows.append(within(f"d_e = {d_e}, fixed, step 60: e.We, new / trained / law, {law:.3f}",
-                           new / old / law, 0.9, 1.1))
-    return rows
+        found[f"d_e = {d_e}, fixed, step 60: e.We, new over trained / law"] = (
+            new / old / theory.new_position_share(50, d_e))
+    return found
 
 
 # full_model: keys [Z, z_query]
@@ -548,23 +468,17 @@ def full_model(runs):
     return figure
 
 
-def claims_full_model(runs):
-    """The laws over the recursion, and sampled training over the recursion."""
-    rows = []
-    for text, arms, most in (("sum", FULL[:3], 1.3), ("mean", FULL[3:6], 1.05),
-                             ("one-hot, sum", FULL[6:], 1.1)):
+def measured_full_model(runs):
+    """Sampled training over the recursion, and the laws at t = 10^5."""
+    found = {}
+    for text, arms in ("sum", FULL[:3]), ("mean", FULL[3:6]), ("one-hot, sum", FULL[6:]):
         paths = {arm: full_descent(*arm) for arm in arms}
-        if text == "sum":
-            L, _ = paths["orthonormal", "sum", 3]
-            rows.append(within("sum, q = 3: exponent of L at t = 10^5",
-                               math.log2(L[50_000] / L[-1]), 0.32, 0.345))
-        rows += [within(f"{text}, all q: L / law at t = 10^5",
-                        [L[-1] / limit[-1] for L, limit in paths.values()], 0.85, 1.1),
-                 seeds_row(f"{text}, all q: sampled loss / recursion, at the end", [
-                     [last_loss(run) / last_loss({"loss": L[:len(run["loss"])]})
-                      for run in runs[("full_model", *arm)]] for arm, (L, _) in paths.items()],
-                     0.9, most)]
-    return rows
+        found[f"{text}: recursion / law at t = 10^5"] = [L[-1] / law[-1] for L, law in
+                                                         paths.values()]
+        found[f"{text}: loss at the end / recursion"] = [
+            [last_loss(run) / last_loss({"loss": L[:len(run["loss"])]})
+             for run in runs[("full_model", *arm)]] for arm, (L, _) in paths.items()]
+    return found
 
 
 # data: full-batch gradient descent on N sequences
@@ -610,17 +524,17 @@ def data(runs):
     return figure
 
 
-def claims_data(runs):
+def measured_data(runs):
     """How many sequences are needed, and who memorizes."""
     few, many = ([crossing(DATA_N, errors, 0.1) for errors in final(runs, arm)[0].T]
                  for arm in ("redrawn orthonormal", "one-hot"))
-    fixed = np.array([final(runs, arm)[:, 2:4] for arm in ("one-hot", "fixed random signs")])
-    return [within("redrawn: N needed for a test error of 10%", few, 2, 32),
-            within("one-hot: N needed for a test error of 10%", many, 100, 256),
-            within("N = 16, 32, fixed and one-hot: test error / (d/(2q))", fixed[:, 0], 1),
-            within("the same: training loss / (d/(2q))", fixed[:, 1], None, 0.001),
-            within("net, N up to 4096: test error / (d/(2q))", final(runs, "net, 120 units")[0],
-                   0.9)]
+    errors, losses = np.transpose([final(runs, arm)[:, 2:4] for arm in (
+        "one-hot", "fixed random signs")], (1, 0, 2, 3))
+    return {"redrawn: N needed for a test error of 10%": few,
+            "one-hot: N needed for a test error of 10%": many,
+            "N = 16, 32, fixed and one-hot: test error / (d/(2q))": np.ravel(errors),
+            "the same: training loss / (d/(2q))": np.ravel(losses),
+            "net, N up to 4096: test error / (d/(2q))": np.ravel(final(runs, "net, 120 units")[0])}
 
 
 # width: the d_e that is needed, to T = 10^9
@@ -708,56 +622,48 @@ def widths(runs):
     return figure
 
 
-def claims_width(runs):
-    """Trained over predicted d_e, the birthday law, the powers of ln T, and nets beside attention.
+def measured_width(runs):
+    """Trained over predicted d_e, the fits, and nets beside attention.
 
-    Is that comparison fair?  Attention's width d + d_e is per token, and all tokens share its
-    weights.  So the last rows count parameters: W and V have (d + d_e)(2d + d_e), and a net's first
-    layer of width m has m (T d + T) weights.  Counted over all tokens, attention has more units.
+    Attention's width d + d_e is per token, and all tokens share its weights.  So the last row
+    counts parameters: W and V have (d + d_e)(2d + d_e), and a net's first layer of width m has
+    m (T d + T).
     """
-    found = {q: predicted_widths(q, 16, True) for q in SIZES}
-    trained = {q: trained_widths(runs, q) for q in SIZES}
-    rows = [seeds_row(f"q = {q}: trained d_e / predicted, all T",
-                      [values / found[q][0][LONG_T.index(T)]
-                       for T, values in zip(SIZES[q], trained[q])], 0.9, 1.1) for q in SIZES]
-    rows += [within(f"q = {q}: predicted / birthday law (positions with equal encodings)",
-                    found[q][0] / [width.birthday_width(T, q, SHARE, 16) for T in LONG_T],
-                    0.97, 1.03) for q in (1, 2)]
-    for K, best_for_one, text, power in GROWTH:
-        values = predicted_widths(3, K, best_for_one)[0]
-        for p, *allowed in (power, None, 0.08), (3 - power, 0.1):
-            rows.append(within(f"q = 3, {text}: misfit of {POWERS[p]}",
-                               abs(fitted_widths(values, p) / values[4:] - 1).max(), *allowed))
-    more = np.diff(found[3][0][:7])
-    rows += [within("q = 3: more d_e when T doubles, T = 10 to 640", more, 5, 15),
-             within("the same: the last / the first", more[-1] / more[0], 1.4),
-             within("standard errors of predicted d_e, relative",
-                    [errors / values for values, errors in found.values()], None, 0.03)]
+    trained, found = {q: trained_widths(runs, q) for q in SIZES}, {}
+    for q in SIZES:
+        values = predicted_widths(q, 16, True)[0]
+        found[f"q = {q}: trained d_e / predicted"] = [
+            of_T / values[LONG_T.index(T)] for T, of_T in zip(SIZES[q], trained[q])]
+        if q < 3:
+            found[f"q = {q}: predicted d_e over birthday law"] = values / [
+                width.birthday_width(T, q, SHARE, 16) for T in LONG_T]
+    for K, weights, text, power in GROWTH:
+        values = predicted_widths(3, K, weights)[0]
+        found[f"q = 3, {text}: fit of {POWERS[power]}, over predicted"] = (
+            fitted_widths(values, power) / values[4:])
     T, d, d_e = 320, 5, trained[3][-1]
-    net = net_width(T)
-    return rows + [
-        within("q = 3, T = 10: d_e, trained", trained[3][0]),
-        within("q = 3, T = 320: d_e, trained", d_e),
-        within("q = 3, T = 320: width, nets / attention", net / (d + d_e)),
-        within("q = 3, T = 320: parameters, nets / attention",
-               net * T * (d + 1) / ((d + d_e) * (2 * d + d_e))),
-        within("q = 3, T = 320: units, nets / attention's of all tokens", net / (T * (d + d_e)))]
+    return found | {
+        "q = 3, T = 10: d_e, trained": trained[3][0],
+        "q = 3, T = 320: d_e, trained": d_e,
+        "q = 3, T = 320: width, nets / attention": net_width(T) / (d + d_e),
+        "q = 3, T = 320: parameters, nets / attention":
+            net_width(T) * T * (d + 1) / ((d + d_e) * (2 * d + d_e))}
 
 
-PARTS = {       # name: the arms, the drawing, the claims, the headline
-    "dynamics": (DYNAMICS, dynamics, claims_dynamics,
+PARTS = {       # name: the arms, the drawing, what is measured, the headline
+    "dynamics": (DYNAMICS, dynamics, measured_dynamics,
                  "Training on samples follows two numbers: W = a W* and V = $\\alpha$ V*"),
-    "noise": (NOISE, noise, claims_noise,
+    "noise": (NOISE, noise, measured_noise,
               "Gradient noise makes the plateau longer, and the late loss higher"),
-    "length": (LENGTH, length, claims_length,
+    "length": (LENGTH, length, measured_length,
                "How errors grow at longer lengths follows from theory"),
-    "tests": (TESTS, tests, claims_tests,
+    "tests": (TESTS, tests, measured_tests,
               "Orthonormal encodings: fixed ones fail on longer sequences, not on subset sizes"),
-    "full_model": (FULL_MODEL, full_model, claims_full_model,
+    "full_model": (FULL_MODEL, full_model, measured_full_model,
                    "The full model: with orthonormal encodings, sum or mean decides the rate"),
-    "data": (DATA, data, claims_data,
+    "data": (DATA, data, measured_data,
              "Redrawn encodings learn from 16 sequences, which the others memorize"),
-    "width": (WIDTH, widths, claims_width,
+    "width": (WIDTH, widths, measured_width,
               "Nets need a width of order T; attention's should grow like ln T or $(\\ln T)^2$"),
 }
 FIGURES = {name: (draw, headline, {name}) for name, (_, draw, _, headline) in PARTS.items()}
@@ -771,22 +677,27 @@ def arms(quick):
                     "eval_sequences": min(arm["eval_sequences"], 50)} for key, arm in found.items()}
 
 
-def table(names, runs):
-    """The claims of these figures, as text."""
-    lines = [("figure", "claim", "allowed", "mean (least to greatest) +- largest error", "seen")]
-    for name in names:
-        lines += [(name, row.claim, row.allowed, row.measured, row.holds) for row in PARTS[name][2](
-            {key: found for key, found in runs.items() if key[0] == name})]
-    return claims.aligned(lines)
+def table(runs):
+    """What is measured of these runs, as text: over settings, each a mean over the seeds, or over
+    seeds, if there is one setting."""
+    lines = [("figure", "what is measured", "mean (least to greatest)")]
+    for name, (own, _, measure, _) in PARTS.items():
+        if own.keys() <= runs.keys():
+            for text, values in measure({key: runs[key] for key in own}).items():
+                values = np.array(values)
+                values = values.mean(axis=-1) if values.ndim > 1 else values
+                lines.append((name, text, f"{values.mean():.4g} ({values.min():.4g} to "
+                                          f"{values.max():.4g})"))
+    return aligned(lines)
 
 
 def main():
-    """Draw the figures that the command line names, and print the table of their claims."""
-    names, runs = plots.main(FIGURES, arms, HERE / "figures", __doc__)
-    if names:                                               # none with --quick
-        print(table(names, runs))
-    if names == list(FIGURES):
-        (HERE / "figures" / "claims.txt").write_text(table(names, runs))
+    """Draw the figures that the command line names, and print what is measured."""
+    runs = plots.main(FIGURES, arms, HERE / "figures", __doc__)
+    if runs:                                                # none with --quick
+        print(table(runs))
+    if runs and runs.keys() == arms(quick=False).keys():
+        (HERE / "figures" / "measured.txt").write_text(table(runs))
 
 
 if __name__ == "__main__":

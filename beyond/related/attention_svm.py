@@ -23,13 +23,12 @@ What is the paper's, from its abstract: with vanishing regularization, training 
 direction to W_nuc, and training W to W_F, possibly for tokens that are optimal only locally;
 over-parameterization helps to reach the globally optimal ones.  From the official code
 (umich-sota/TF-as-SVM): both SVMs, the random instances, the starts and normalized descent with
-eta = 0.1.  Derived here: the gradients, the solver of W_nuc with its certificate, and all about the
-two samples.  Our choice: the two samples, the numbers of runs, the seed.  We did not read the full
+eta = 0.1.  Derived here: the gradients, the solver with its certificate, and all about the two
+samples.  Our choice: the two samples, the numbers of runs, the seed.  We did not read the full
 text.
 """
 
 import argparse
-import signal
 
 import numpy as np
 
@@ -95,67 +94,44 @@ def constraints(X, Z, alpha):
     return (D[..., None] * Z[:, None, None])[others]
 
 
-def hard_margin(A, b):        # as in max_margin.py; each file is copied alone
-    """w (d,) = argmin |w| subject to A w >= b, and its multipliers a (m,): w = A^T a, a >= 0.
+def margin(A, norm):
+    """W_F (norm "fro") or W_nuc ("nuc") of A (m, d, d), and a certificate a (m,) >= 0.
 
-    A (m, d) has no zero rows, b is (m,).  Hildreth's dual coordinate ascent (our choice): row by
-    row, change a_i until the constraint holds with equality or a_i is 0.  Raises ValueError if no
-    w satisfies the constraints; then a grows without end.
-    """
-    w, a, squares = np.zeros(A.shape[1]), np.zeros(len(A)), (A * A).sum(axis=1)
-    for _ in range(5000):
-        largest = 0.0
-        for i in range(len(A)):
-            change = max(-a[i], (b[i] - A[i] @ w) / squares[i])
-            a[i] += change
-            w += change * A[i]
-            largest = max(largest, abs(change))
-        if largest < 1e-13 * (1 + a.max()):
-            return w, a
-    if (A @ w - b).min() < -1e-6:
-        raise ValueError(f"infeasible: found no w with A w >= b, {A.shape=}")
-    return w, a
+    |sum_j a_j A_j| <= 1 in the dual norm: Frobenius, or the largest singular value.  So from
+    A_j . W >= 1 follows sum(a) <= (sum_j a_j A_j) . W <= |W|.  For the W that we return both ends
+    agree to 1e-8.
 
-
-def nuclear_margin(A):
-    """W_nuc (d, d) of A (m, d, d), and multipliers a (m,) >= 0 with |sum_j a_j A_j|_op <= 1.
-
-    a is a certificate.  From A_j . W >= 1 follows sum(a) <= (sum_j a_j A_j) . W <= |W|_nuc, so
-    sum(a) <= |W_nuc|_nuc <= |W|_nuc.  For the W that we return both ends agree to 1e-8.
-
-    Found by ADMM on: min |U|_nuc subject to U = W, z = M w, z >= 1.  Here w and the rows of M are
-    W and the A_j as vectors, and V and y are the scaled multipliers of the two equations.
-    Derived here.  Raises ValueError if the constraints are infeasible.
+    Found by ADMM on: min |U| subject to U = W, z = M w, z >= 1.  Here w and the rows of M are W and
+    the A_j as vectors, and V and y are the scaled multipliers of the two equations.  Derived here.
+    Raises ValueError if the constraints are infeasible.
     """
     m, d, _ = A.shape
     M = A.reshape(m, d * d)
     inverse = np.linalg.inv(np.eye(d * d) + M.T @ M)
-    U, V, z, y = np.zeros((d, d)), np.zeros((d, d)), np.ones(m), np.zeros(m)
+    V, z, y, U = np.zeros((d, d)), np.ones(m), np.zeros(m), np.zeros((d, d))
     for step in range(1, 5001):
         w = inverse @ ((U - V).ravel() + M.T @ (z - y))
         W = w.reshape(d, d)
-        left, sigma, right = np.linalg.svd(W + V)
-        sigma = np.maximum(sigma - 1, 0)                             # singular values of U
-        U = left * sigma @ right
+        if norm == "fro":                                            # U: W + V, shorter by 1
+            U = (W + V) * (1 - 1 / max(np.linalg.norm(W + V), 1))
+        else:                                                        # singular values less by 1
+            left, sigma, right = np.linalg.svd(W + V)
+            U = left * np.maximum(sigma - 1, 0) @ right
         z = np.maximum(M @ w + y, 1)
         V += W - U
         y += M @ w - z
-        if step % 25 == 0:                                           # try to certify U / margin
-            a, margin = np.maximum(-y, 0), (M @ U.ravel()).min()
-            a /= np.linalg.norm((a @ M).reshape(d, d), 2) or 1.0
-            if margin > 0 and a.sum() >= (1 - 1e-8) * sigma.sum() / margin:
-                return U / margin, a
+        if step % 25 == 0:                                           # try to certify U / least
+            a, least = np.maximum(-y, 0), (M @ U.ravel()).min()
+            a /= np.linalg.norm((a @ M).reshape(d, d), "fro" if norm == "fro" else 2) or 1.0
+            if least > 0 and a.sum() >= (1 - 1e-8) * np.linalg.norm(U, norm) / least:
+                return U / least, a
     raise ValueError(f"infeasible: found no certified W with A_j . W >= 1, {A.shape=}")
 
 
 def svms(X, Z, W):
     """W_F and W_nuc, (2, R, d, d), of the tokens that W (R, d, d) selects in R instances.  Ours."""
-    found = []
-    for X_r, Z_r, alpha in zip(X, Z, logits(X, Z, W).argmax(axis=-1)):
-        A = constraints(X_r, Z_r, alpha)
-        w, _ = hard_margin(A.reshape(len(A), -1), np.ones(len(A)))
-        found.append([w.reshape(A[0].shape), nuclear_margin(A)[0]])
-    return np.swapaxes(found, 0, 1)
+    A = [constraints(*instance) for instance in zip(X, Z, logits(X, Z, W).argmax(axis=-1))]
+    return np.array([[margin(A_r, norm)[0] for A_r in A] for norm in ("fro", "nuc")])
 
 
 def two_samples(phi):
@@ -217,7 +193,7 @@ def demo(steps=(200, 1000, 4000)):
     print("SVM of least Frobenius norm, and K Q^T to W_nuc, the SVM of least nuclear norm.")
     phi = np.radians(60)
     X, Z, G, W_F, W_nuc = two_samples(phi)
-    W, a = nuclear_margin(constraints(X, Z, [0, 0]))
+    W, a = margin(constraints(X, Z, [0, 0]), "nuc")
     print("\n(a) Two samples, tokens delta_i and 0; the delta_i are unit vectors 60 degrees apart.")
     print(f"    |W_nuc|_nuc: predicted {np.sqrt(2) / np.cos(phi / 2):.6f}, solver "
           f"{np.linalg.norm(W, 'nuc'):.6f}, proven to be at least {a.sum():.6f}.")
@@ -309,21 +285,10 @@ def figure(path):
         canvas.savefig(path)
 
 
-def main():
-    """Print the headline; with the name of a file, also draw the picture into it."""
+if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("picture", nargs="?",
-                        help="also draw the picture into this file (.png, .pdf, .svg)")
+    parser.add_argument("picture", nargs="?", help="also draw the picture into this file")
     picture = parser.parse_args().picture
     demo()
     if picture:
-        try:
-            figure(picture)
-        except (OSError, ValueError) as problem:
-            parser.error(f"argument picture: {problem}")
-
-
-if __name__ == "__main__":
-    if hasattr(signal, "SIGPIPE"):        # Windows has none
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)       # end quietly: ... | head
-    main()
+        figure(picture)

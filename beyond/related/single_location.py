@@ -35,7 +35,6 @@ Our choice: seeds, table, picture.  The paper's full text was not read.
 
 import argparse
 import math
-import signal
 
 import numpy as np
 
@@ -324,21 +323,10 @@ def figure(path):
         canvas.savefig(path)
 
 
-def main():
-    """Print the headline; with the name of a file, also draw the picture into it."""
+if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("picture", nargs="?",
-                        help="also draw the picture into this file (.png, .pdf, .svg)")
+    parser.add_argument("picture", nargs="?", help="also draw the picture into this file")
     picture = parser.parse_args().picture
     demo()
     if picture:
-        try:
-            figure(picture)
-        except (OSError, ValueError) as problem:
-            parser.error(f"argument picture: {problem}")
-
-
-if __name__ == "__main__":
-    if hasattr(signal, "SIGPIPE"):        # Windows has none
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)       # end quietly: ... | head
-    main()
+        figure(picture)
