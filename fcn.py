@@ -55,7 +55,7 @@ def encode(X, y):
                          f"each row, got y {y.shape} with positions from {y.min()} to {y.max()}")
     inputs = np.zeros((n, T * d + T), dtype=X.dtype)
     inputs[:, :T * d] = X.reshape(n, T * d)
-    inputs[np.arange(n)[:, None], T * d + y] = 1
+    inputs[np.arange(n)[:, None], T * d + y.astype(int)] = 1        # y may be uint8, say
     return inputs
 
 
@@ -107,8 +107,8 @@ def loss(params, X, y):
 def loss_and_grads(params, X, y):
     """The loss L, and its gradients [(dL/dweight, dL/dbias), ...].  Arguments as in loss."""
     f, cache = forward(params, encode(X, y))
-    error = f - target(X, y)
-    return 0.5 * (error ** 2).sum() / len(X), backward(cache, error / len(X))
+    residual = f - target(X, y)
+    return 0.5 * (residual ** 2).sum() / len(X), backward(cache, residual / len(X))
 
 
 def width_lower_bound(m, T, d, q):
@@ -139,6 +139,7 @@ def width_lower_bound(m, T, d, q):
     """
     if np.min(m) < 0 or min(T, d) < 1 or not 1 <= q <= T:
         raise ValueError(f"need m >= 0, T, d >= 1 and 1 <= q <= T, got {m=}, {T=}, {d=}, {q=}")
+    m = np.asarray(m, float)                                # unsigned integers would wrap around
     large = np.maximum(d - m, 0)                            # eigenvalues 1/T that are left
     small = np.maximum(T * d - np.maximum(m, d), 0)         # and the other ones
     return (large / T + small * (T - q) / (q * T * max(T - 1, 1))) / 2

@@ -17,10 +17,9 @@ import hashlib
 import os
 import signal
 import textwrap
-import threading
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context
 from pathlib import Path
 
 import matplotlib
@@ -77,12 +76,6 @@ def train_into(path, settings):
     train.save(train.train(**settings), path)
 
 
-def end_with_parent():
-    """Let a process end at Ctrl-C, and when its parent has ended."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    threading.Thread(target=lambda: (parent_process().join(), os._exit(1)), daemon=True).start()
-
-
 def trained(arms, folder=train.RUNS / "figures", jobs=os.cpu_count(), seeds=SEEDS):
     """The runs of each arm, one for each seed.  Those that the folder does not keep are trained.
 
@@ -100,7 +93,8 @@ def trained(arms, folder=train.RUNS / "figures", jobs=os.cpu_count(), seeds=SEED
             missing[path] = settings
     if missing:
         print(f"{len(missing)} runs to train, {jobs} at a time", flush=True)
-        with ProcessPoolExecutor(jobs, get_context("spawn"), end_with_parent) as pool:
+        quietly = signal.signal, (signal.SIGINT, signal.SIG_DFL)    # how a process ends at Ctrl-C
+        with ProcessPoolExecutor(jobs, get_context("spawn"), *quietly) as pool:
             done = pool.map(train_into, missing, missing.values())
             for i, (path, _) in enumerate(zip(missing, done), 1):
                 print(f"{i:3} of {len(missing)}: {path.stem}", flush=True)
@@ -293,9 +287,8 @@ def one_run(run):
         axis.set(title=title, xlabel="step t", xticks=np.linspace(0, c.steps, 3),
                  ylim=(0, 1.12 * axis.get_ylim()[1]))
     for axis in right:
-        X, y = sts.sample_sts(train.stream(c, "tests", 0, 0), 1, c.T, c.d, c.q, np.float32)
-        E = train.encodings(run, c.T, 1, "tests", 0, 1)[0]
-        P = sts.attention(run["W"], X, y, E, c.attend_to_query, c.query)[0]
+        X, y, E = train.held_out(run, 0, draws=1)
+        P = sts.attention(run["W"], X, y, E[0], c.attend_to_query, c.query)[0]
         axis.bar(range(len(P)), P, width=1,
                  color=[STOCHASTIC if j in y[0] else "#BBBBBB" for j in range(len(P))])
         axis.set(title="attention on one new sequence",

@@ -218,17 +218,17 @@ def loss(W, V, X, y, E, attend_to_query=False, query="sum"):
     We average outputs, not losses: this is our reading of Definition 5.  The zero predictor, f = 0,
     has the expected loss d / (2q).
     """
-    error = output(W, V, X, y, E, attend_to_query, query) - sts_target(X, y)        # (n, d)
-    return 0.5 * (error * error).sum() / len(X)
+    residual = output(W, V, X, y, E, attend_to_query, query) - sts_target(X, y)     # (n, d)
+    return 0.5 * (residual * residual).sum() / len(X)
 
 
 def loss_and_grads(W, V, X, y, E, attend_to_query=False, query="sum"):
     """The loss L, and its gradients dL/dW, dL/dV.  Arguments as in loss."""
     draws = E if E.ndim == 3 else E[None]
     outputs, caches = zip(*[forward(W, V, X, y, E_k, attend_to_query, query) for E_k in draws])
-    error = sum(outputs) / len(draws) - sts_target(X, y)    # (n, d)
-    L = 0.5 * (error * error).sum() / len(X)
-    df = error / (len(X) * len(draws))                      # dL/df for the output of each draw
+    residual = sum(outputs) / len(draws) - sts_target(X, y)     # (n, d)
+    L = 0.5 * (residual * residual).sum() / len(X)
+    df = residual / (len(X) * len(draws))                       # r = dL/df for each draw's output
     grads = [backward(cache, df) for cache in caches]
     return L, sum(dW for dW, _ in grads), sum(dV for _, dV in grads)
 

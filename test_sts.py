@@ -201,7 +201,15 @@ def test_each_file_runs_alone_and_its_tour_trains(name, tmp_path):
     assert numbers(r"relative difference (\S+)", out) < 1e-13
     if name == "sts.py":
         assert numbers(r"loss (\S+) .*attention", out)[-1] < 0.01
+        assert numbers(r"predictor has (\S+)\)", out) == 2 / (2 * 2)            # d/(2q)
+        selected = numbers(r"x_\d = \( ?(\S+), +(\S+)\) +selected", out)
+        target = numbers(r"target \( ?(\S+), +(\S+)\)", out)
+        f = numbers(r"c = 16 +f = \( ?(\S+), +(\S+)\)", out)
+        allclose([selected.mean(axis=0)] * 2, [*target, *f], atol=0.011)
+        assert numbers(r"c = .* loss (\S+)", out)[-1] < 1e-10
     else:
+        assert numbers(r"zero predictor has (\S+)\.$", out) == 2 / (2 * 2)
+        assert numbers(r" (\d+) .* 0.0%", out) == 200 * 5                       # T d
         L, bound = numbers(r"width +\d+ +loss (\S+) +bound (\S+)", out).T
         assert ((bound - 0.005 < L) & (L < bound + 0.02)).all()
 
@@ -286,22 +294,73 @@ def test_a_run_repeats_and_resumes_bit_for_bit(name, tmp_path):
         np.testing.assert_array_equal(run[key], resumed[key])
 
 
+def test_each_seed_has_its_own_weights_encodings_batches_and_tests():
+    runs = [train.start(train.configuration(**SMALL | {"init_std": 1.0, "seed": seed, "pe": pe}))
+            for seed, pe in ((0, "fixed"), (1, "fixed"), (0, "stochastic"), (1, "stochastic"))]
+    drawn = [(run["W"], run["V"], train.encodings(run, 8, 1, "encodings", 3),
+              train.batch(run["config"], 3)[0], *train.held_out(run, 0, 1)[::2]) for run in runs]
+    for pair in (drawn[:2], drawn[2:]):
+        assert not any(np.array_equal(*arrays) for arrays in zip(*pair))
+
+
+def test_more_evaluations_than_steps_are_one_at_each_step():
+    run = train.train(**SMALL | {"evaluations": 40})
+    assert run["eval_step"].tolist() == list(range(13)) and not np.isnan(run["error"]).any()
+
+
+@pytest.mark.parametrize("given, T", [({"pe": "onehot"}, 8), ({"law": "onehot"}, 8), ({}, None),
+                                      ({"pe": "fixed", "law": "orthonormal"}, None)], ids=str)
+def test_W_star_follows_the_law_of_the_encodings(given, T):
+    run = train.train(**SMALL | given)
+    W, V = sts.ground_truth(2, 16, T)
+    allclose([run["cos_W"][-1], run["cos_V"][-1]],
+             [sts.cosine(run["W"], W), sts.cosine(run["V"], V)])
+
+
 # Settings, and the two programs
 
 
 def test_defaults_fit_the_other_settings():
     rates = [({}, 4), ({"T": 99}, 2), ({"d": 11}, 2), ({"batch": 32}, 1), ({"T": 120, "q": 11}, 1),
-             ({"model": "fcn"}, 0.02), ({"optimizer": "adam"}, 0.01)]
+             ({"q": 2}, 8 / 3), ({"attend_to_query": True}, 1), ({"optimizer": "adam"}, 0.01),
+             ({"model": "fcn"}, 0.02), ({"model": "fcn", "hidden": [2000]}, 0.002),
+             ({"model": "fcn", "hidden": [500, 300]}, 0.005)]
     for given, lr in rates:
-        assert train.configuration(**given).lr == lr
+        allclose(train.configuration(**given).lr, lr)
     assert train.configuration(T=4, pe="onehot").T_test == [5, 6, 7, 8]
+
+
+@pytest.mark.parametrize("given", [
+    {"T": 10, "model": "fcn", "hidden": [400]}, {"T": 10, "model": "fcn", "hidden": [200] * 4},
+    {"T": 20, "pe": "fixed", "attend_to_query": True, "d_e": 60},
+    {"T": 20, "pe": "onehot", "attend_to_query": True}], ids=str)
+def test_runs_learn_with_the_default_learning_rate(given):
+    c = {"fresh": True, "steps": 400, "evaluations": 4, "batch": 128, "T_test": [], "q_test": []}
+    L = train.train(**c | given)["loss"]
+    assert L[-40:].mean() < 0.95 * 5 / 6 and L[-40:].mean() < L[:40].mean()
+
+
+def test_a_run_that_memorizes_does_not_diverge():
+    run = train.train(T=12, d=30, q=1, q_test=[8], T_test=[], pe="fixed", d_e=60, batch=40,
+                      optimizer="adam", steps=200, evaluations=2)
+    assert run["error"][-1, 1] > 20 * 30 / (2 * 8) and run["loss"][-1] < 0.1 * 30 / 2
+
+
+def test_the_plateau_is_predicted_where_its_derivation_holds():
+    default = train.configuration()
+    allclose(train.plateau_steps(default), 200 / 4 * (
+        170 / 10 * (1 + 4 * 200 / 512) * (1 + 6 / 200 * math.log(200 / 3)) + math.log(200 / 3) / 2))
+    for given in ({"attend_to_query": True, "lr": 4.0}, {"schedule": "cosine"}, {"lr": 8.0},
+                  {"batch": 100}, {"pe": "fixed"}, {"init_std": 0.1}, {"optimizer": "adam"},
+                  {"model": "fcn"}, {"q": 21}, {"d_e": 50}, {"d": 20}):
+        assert train.plateau_steps(train.configuration(**given)) is None
 
 
 @pytest.mark.parametrize("setting", [
     *({name: 0} for name in "T d q d_e batch draws steps evaluations eval_draws lr".split()),
     *({name: "x"} for name in train.CHOICES), {"seed": -1}, {"init_std": -0.1}, {"lr": math.nan},
     {"hidden": [8]}, {"model": "fcn", "hidden": [0]}, {"q": 201}, {"T_test": [2]},
-    {"q_test": [2, 201]}, {"law": "orthonormal", "d_e": 199}], ids=str)
+    {"q_test": [2, 201]}, {"law": "orthonormal", "d_e": 199}, {"pe": "onehot", "d_e": 199}], ids=str)
 def test_impossible_settings_are_refused(setting):
     with pytest.raises(ValueError, match="got"):        # it says which value was given
         train.train(**setting)
@@ -314,6 +373,17 @@ def test_wrong_positions_are_refused():
         pytest.raises(ValueError, sts.sts_target, X, wrong)
         pytest.raises(ValueError, sts.forward, W, V, X, wrong, E)
         pytest.raises(ValueError, fcn.encode, X, wrong)
+    pytest.raises(ValueError, fcn.encode, X, np.array([[2, 0, 2]] * 4))
+    pytest.raises(ValueError, fcn.width_lower_bound, 1, 5, 2, 6)
+
+
+@pytest.mark.parametrize("kind", (np.uint8, np.int8, np.uint64))
+def test_positions_and_widths_are_integers_of_any_type(kind):
+    X, y = sts.sample_sts(np.random.default_rng(0), 4, 100, 3, 2)
+    assert (fcn.encode(X, y.astype(kind)) == fcn.encode(X, y)).all()
+    assert (sts.sts_target(X, y.astype(kind)) == sts.sts_target(X, y)).all()
+    bound = fcn.width_lower_bound(np.array([0, 9, 99], kind), 4, 3, 2)
+    assert (bound == fcn.width_lower_bound([0, 9, 99], 4, 3, 2)).all()
 
 
 @pytest.fixture
@@ -335,12 +405,16 @@ def command(monkeypatch, capsys, tmp_path):
 
 @pytest.mark.parametrize("program, flags, word", [
     (train, "--d-e 0", "--d-e"), (train, "--q 201", "201"), (train, "--step 1", "--step"),
-    (train, "--resume --out missing.npz", "missing.npz"), (plots, "no-such", "no-such"),
+    (train, "--resume --out junk.npz", "junk.npz"), (plots, "no-such", "no-such"),
+    (train, "--steps 9 --out junk.npz/run", "junk.npz"), (plots, "--run no.npz", "no.npz"),
+    (train, "--steps 9 --out .", "."), (plots, "--run junk.npz", "junk.npz"),
     (train, "--T 20 --batch 32 --steps 200 --evaluations 40 --d-e 40 --q 20 --lr 4", "--lr")])
 @pytest.mark.filterwarnings("error")
 def test_what_cannot_be_done_ends_in_one_line(program, flags, word, command):
-    status, _, err = command(flags, program)
+    np.savez("junk.npz", no=0, run=0)
+    status, out, err = command(flags, program)
     assert status == 2 and err.count("\n") == 1 and word in err
+    assert "step " not in out or "diverges" in err      # it ends before training
 
 
 FLAGS = "--quick --T 20 --d 3 --q 2 --steps 6 --evaluations 3"
@@ -359,15 +433,22 @@ def test_the_program_prints_what_its_file_holds(command):
         assert shown[1:] == [f"{value:.4f}" for value in held]
     for (T, q), error, se in zip(run["tests"], run["error"][-1], run["se"][-1]):
         assert re.search(rf"{T}\D+{q} +{error:.4f} +{se:.4f} +{error * 2 * q / 3:.1%}", out)
-    assert abs(numbers(r"after about (\d+)", out) / train.plateau(run["config"]) - 1) < 0.05
+    assert abs(numbers(r"after about (\d+)", out) / train.plateau_steps(run["config"]) - 1) < 0.05
     assert f" {fcn.width_lower_bound(30, 20, 3, 2):.4f}" in command(f"{FLAGS} --model fcn "
                                                                     "--hidden 30 9")[1]
 
 
-def test_a_run_that_has_memorized_says_so(command):
-    flags = "--T 8 --d-e 40 --batch 4 --steps 300 --T-test --q-test --pe fixed --lr 1"
-    assert "memorized its 4 sequences: --fresh" in command(flags)[1]
-    assert "memorized" not in command(f"{flags} --fresh")[1]
+@pytest.mark.parametrize("flags, said", [
+    ("--T 8 --batch 4 --pe fixed --steps 300", ["has memorized its 4 sequences: --fresh"]),
+    ("--T 8 --batch 4 --pe fixed --steps 9 --fresh", ["has learnt nothing"]),
+    ("--T 8 --pe onehot --steps 300 --fresh", []),
+    ("--T 50 --steps 700", ["a plateau comes first"]),              # theory expects 435 steps
+    ("--T 50 --steps 520", ["--steps 520 may end on the plateau"])])
+def test_a_run_says_what_to_expect_and_what_has_failed(flags, said, command):
+    out = command(f"--d-e 100 --T-test --q-test --eval-draws 1 {flags}")[1].split("lr 2")[-1]
+    words = "has memorized", "has learnt nothing", "plateau"
+    assert all(text in out for text in said)
+    assert len(said) == sum(word in out for word in words)
 
 
 def test_a_run_that_was_stopped_goes_on_with_resume(command, monkeypatch):
@@ -382,8 +463,8 @@ def test_a_run_that_was_stopped_goes_on_with_resume(command, monkeypatch):
         status, _, err = command(f"{FLAGS} --out run.npz")
     assert status == 1 and "--resume" in err and train.load("run.npz")["t"] == 2
     assert command(f"{FLAGS} --out run.npz --resume --lr 1")[0] == 2        # another run
-    assert numbers(r"^ +(\d+) +0", command(f"{FLAGS} --out run.npz --resume")[1]).tolist() == [
-        2, 4, 6]
+    _, out, _ = command(f"{FLAGS} --out run.npz --resume")
+    assert numbers(r"^ +(\d+) +0", out).tolist() == [2, 4, 6] and "step     loss" in out
 
 
 # The figures of plots.py
@@ -432,6 +513,8 @@ def test_figure_1_shows_the_loss_its_inverse_and_the_cosines(drawn):
     assert shows(left, [0, 1], [3 / 4, 3 / 4])                              # d/(2q)
     (t, y), = [curve.get_data() for curve in middle.lines if curve.get_linestyle() == ":"]
     allclose(np.diff(y) / np.diff(t), 4 * 4.0 / (2 ** 2 * 40))              # 4 lr/(q^2 d_e)
+    ends = [1 / run["loss"][-20:].mean() for run in runs["full model",]]
+    allclose([t[-1], y[-1]], [1989.5, np.mean(ends)])
 
 
 @pytest.mark.parametrize("name, how, sizes", [("2", "gd", []), ("4", "gd", [2, 4, 5, 8]),
@@ -461,6 +544,10 @@ def test_figure_3_shows_the_weights_before_and_after_training(drawn):
         name, when = axis.get_title().split()[:2]
         weights = {"before": train.start(run["config"]), "after": run}[when][name]
         np.testing.assert_array_equal(axis.images[0].get_array(), weights[:28, :28])
+        labels = [text.get_text() for text in axis.get_xticklabels()]
+        assert labels == ["token", "encoding"] and {*axis.get_xticks()} == {1, 15}
+        assert shows(axis, [2.5, 2.5], [0, 1])                  # the blocks' border
+        assert shows(axis, [0, 1], [2.5, 2.5]) == (name == "W")
     assert len(panels) == 4
 
 
@@ -474,35 +561,43 @@ def test_widths_shows_nets_and_attention_at_their_widths(drawn):
         nets = [run for key in runs if key[::2] == ("net", hidden) for run in runs[key]]
         assert shows(axis, [run["config"].hidden[0] for run in nets],
                      [run["error"][-1, 0] for run in nets])
+    assert shows(axis, [50, 50], [0, 1])                                            # T d
+    assert shows(axis, [50, 100], [fcn.constructed_loss(10, 5, 3, 5, narrow) for narrow in (1, 0)])
 
 
 @pytest.mark.parametrize("flags, pictures", [
     ("", ["new/figure_3.png", "new/mine.png"]),
     ("mine --format svg --out other", ["other/mine.svg"]),
     ("mine --quick", ["runs/quick/mine.png"])])
-def test_plots_draws_what_is_named(flags, pictures, command):
+def test_plots_draws_what_is_named(flags, pictures, command, monkeypatch):
     figures = {name: (lambda runs: plt.figure(), "A claim", {name}) for name in ("3", "mine")}
     arms = {("3",): SMALL, ("mine",): SMALL, ("another",): None}
-    assert command(flags, plots, figures, lambda quick: arms, Path("new"))[0] == 0
+    monkeypatch.setattr(sys, "argv", ["plots.py", *flags.split()])
+    runs = plots.main(figures, lambda quick: arms, Path("new"))
     assert sorted(map(str, Path().rglob("*.*g"))) == pictures
+    assert runs is None if "quick" in flags else runs.keys() < arms.keys()
 
 
 @pytest.mark.parametrize("settings", [{"pe": "fixed"}, {"attend_to_query": True}, {"model": "fcn"}],
                          ids=str)
 def test_plots_draws_a_run(settings, command, monkeypatch):
     run, figures = train.train(**SMALL | settings), []
-    train.save(run, "mine.npz")
+    train.save(run, "2.npz")
     monkeypatch.setattr(plt, "close", figures.append)
-    assert command("--run mine.npz", plots)[0] == 0 and Path("mine.png").exists()
+    assert command("--run 2.npz --quick", plots)[0] == 0 and Path("2.png").exists()
+    assert figures[0].get_suptitle() == "2.npz"
     loss, error, *attention = figures[0].axes
     assert shows(loss, np.arange(12), run["loss"])
     assert shows(error, run["eval_step"], run["error"][:, 0])
+    assert shows(loss, [0, 1], [0.5, 0.5]) and shows(error, [0, 1], [0.5, 0.5])     # d/(2q)
     for axis in attention:
-        c = run["config"]
-        X, y = sts.sample_sts(train.stream(c, "tests", 0, 0), 1, c.T, c.d, c.q, np.float32)
-        E = train.encodings(run, c.T, 1, "tests", 0, 1)[0]
-        P = sts.attention(run["W"], X, y, E, c.attend_to_query, c.query)[0]
+        X, y, E = train.held_out(run, 0, 1)
+        how = run["config"].attend_to_query, run["config"].query
+        P = sts.attention(run["W"], X, y, E, *how)[0, 0]
         allclose([bar.get_height() for bar in axis.patches], P, rtol=1e-6)
+        blue = [j for j, bar in enumerate(axis.patches) if bar.get_facecolor()[2] > 0.6
+                and bar.get_facecolor()[0] < 0.1]
+        assert blue == sorted(y[0])
 
 
 def test_runs_are_trained_again_if_their_settings_or_the_program_change(command, tmp_path,

@@ -16,14 +16,11 @@ Throughout this file we have:
     E              fixed and one-hot encodings, up to the longest test          (longest T, d_e)
     t              the number of updates so far
     loss           L before each update                                                   (steps,)
-    eval_step      the values of t at which the run is evaluated                              (m,)
+    eval_step      the values of t at which the run is evaluated                          (evals,)
     tests          the sequence length and the subset size (T, q) of each test              (k, 2)
-    error, se      the error on each test, and its standard error                           (m, k)
-    on_selected    the attention on the q selected tokens together, mean over the first test  (m,)
-    cos_W, cos_V   the cosine similarity of W and W*, and of V and V*                         (m,)
-
-The error is the loss on new sequences.  With stochastic encodings the model is a mean over draws of
-E (Definition 5).  A test takes `eval_draws` draws for it, and a training step takes `draws`.
+    error, se      the loss on new sequences in each test, and its standard error       (evals, k)
+    on_selected    the attention on the q selected tokens together, on the first test     (evals,)
+    cos_W, cos_V   the cosine similarity of W and W*, and of V and V*                     (evals,)
 """
 
 import os
@@ -64,6 +61,9 @@ def descend(run, report=lambda run: None):
             run[name] = run[name] - lr * step
         run["loss"][t], run["t"] = L, t + 1
         if t + 1 in run["eval_step"]:
+            if not L <= 20 * max(c.d / (2 * c.q), run["loss"][0]):      # also if it is nan
+                raise FloatingPointError(f"the run diverges, with a loss of {L:.2g} at step {t}: "
+                                         f"try a lower --lr than {c.lr:g}")
             evaluate(run)
             report(run)
     return run
@@ -86,18 +86,15 @@ def adam(run, name, grad, t, beta1=0.9, beta2=0.999, eps=1e-8):
 def evaluate(run):
     """Measure the error on each test, the attention, and how close the weights are to W*, V*."""
     c, i = run["config"], np.searchsorted(run["eval_step"], run["t"])
-    for k, (_, q) in enumerate(run["tests"].tolist()):
+    for k in range(len(run["tests"])):
         X, y, E = held_out(run, k, c.eval_draws)
         losses = 0.5 * ((output(run, X, y, E) - sts.sts_target(X, y)) ** 2).sum(axis=1)
         run["error"][i, k] = losses.mean()
         run["se"][i, k] = losses.std() / math.sqrt(len(losses))
-        if not losses.mean() <= 20 * max(c.d / (2 * q), run["error"][0, k]):    # also if it is nan
-            raise FloatingPointError(f"the run diverges, with an error of {losses.mean():.2g} at "
-                                     f"step {run['t']}: try a lower --lr than {c.lr:g}")
-        if k == 0 and c.model == "attention":
-            P = sts.attention(run["W"], X, y, E, c.attend_to_query, c.query)    # (draws, n, T)
-            run["on_selected"][i] = P[:, np.arange(len(y))[:, None], y].sum(axis=2).mean()
     if c.model == "attention":
+        X, y, E = held_out(run, 0, c.eval_draws)
+        P = sts.attention(run["W"], X, y, E, c.attend_to_query, c.query)        # (draws, n, T)
+        run["on_selected"][i] = P[:, np.arange(len(y))[:, None], y].sum(axis=2).mean()
         W_star, V_star = sts.ground_truth(c.d, c.d_e, c.T if c.law == "onehot" else None)
         run["cos_W"][i] = sts.cosine(run["W"], W_star)
         run["cos_V"][i] = sts.cosine(run["V"], V_star)
@@ -205,7 +202,7 @@ class Settings:
     hidden: list = None             # widths of a net's hidden layers (one layer, d + d_e)
     batch: int = 256                # number of sequences in the batch
     fresh: bool = False             # draw new sequences at every step, not the same ones
-    draws: int = 1                  # draws of stochastic encodings averaged in a training step
+    draws: int = 1                  # draws of encodings averaged in a training step (Definition 5)
     steps: int = 5000               # number of updates
     optimizer: str = "gd"           # gradient descent; or adam
     lr: float = None                # learning rate (4, or less if 4 may diverge; net .02; Adam .01)
@@ -213,7 +210,7 @@ class Settings:
     seed: int = 0                   # seed of everything that is drawn at random
     evaluations: int = 10           # number of evaluations after the first one
     eval_sequences: int = 128       # number of sequences in a test
-    eval_draws: int = 16            # draws of stochastic encodings averaged in a test
+    eval_draws: int = 16            # draws of encodings averaged in a test (Definition 5)
     T_test: list = None             # other sequence lengths to test (5/4, 3/2, 7/4 and 2 T)
     q_test: list = None             # other subset sizes to test (2, 3, 4, 5 and 8)
 
@@ -224,39 +221,27 @@ CHOICES = {"model": ["attention", "fcn"], "pe": ["stochastic", "fixed", "onehot"
            "optimizer": {"gd": "gradient descent", "adam": "Adam"}}
 
 
-def check(c):
-    """Raise ValueError unless words are known, and numbers above 0 (or 0, if it is the default)."""
-    for setting in dataclasses.fields(c):
-        name, value = setting.name, vars(c)[setting.name]
-        if name in CHOICES:
-            need, fits = f"one of {', '.join(CHOICES[name])}", value in CHOICES[name]
-        else:
-            need = "above 0"
-            fits = setting.type is list or value == setting.default or value > 0
-        if not fits:
-            raise ValueError(f"--{name.replace('_', '-')} must be {need}, got {value!r}")
-    if c.hidden and c.model != "fcn":
-        raise ValueError(f"--hidden needs --model fcn, got --hidden {c.hidden}")
-
-
 def configuration(**given):
     """The settings c: those that are given, and defaults for the others.  Raises ValueError."""
     c = Settings(**given)
-    check(c)
-    c.law = "onehot" if c.pe == "onehot" else c.law
+    for name, words in CHOICES.items():
+        if vars(c)[name] not in words:
+            raise ValueError(f"--{name} must be one of {', '.join(words)}, got {vars(c)[name]}")
+    for setting in dataclasses.fields(c):
+        name, value = setting.name.replace("_", "-"), vars(c)[setting.name]
+        if setting.type in (int, float) and value != setting.default and not value > 0:
+            raise ValueError(f"--{name} must be above 0, got {value}")
+    if c.hidden and c.model != "fcn":
+        raise ValueError(f"--hidden needs --model fcn, got --hidden {c.hidden}")
+    if "onehot" in (c.pe, c.law):
+        c.pe = c.law = "onehot"
     least = sts.LAWS[c.law][1]                  # an encoding of T positions has d_e >= least(T)
     if c.d_e is None:
         c.d_e = 170 if least(2 * c.T) == 1 else least(2 * c.T)      # 1: any d_e will do, so ours
     if c.model == "fcn" and not c.hidden:
         c.hidden = [c.d + c.d_e]
-    if c.lr is None and c.optimizer == "adam":
-        c.lr = 0.01
-    elif c.lr is None and c.model == "fcn":
-        c.lr = 8 / max(400, *c.hidden)                              # wide nets bear less
-    elif c.lr is None:      # well below 2 / curvature (beyond/theory.py), and noise does no harm
-        curvature = max(1 / c.q, (c.q - 1) * (c.q + c.d) / c.T)
-        largest = 4.0 if c.T >= 100 and c.d <= 10 else 2.0
-        c.lr = min(largest, 4 / (3 * curvature), c.batch / (4 * (c.d + c.q)))
+    if c.lr is None:
+        c.lr = default_lr(c)
     if c.T_test is None:
         c.T_test = sorted({c.T * k // 4 for k in (5, 6, 7, 8) if least(c.T * k // 4) <= c.d_e})
     if c.q_test is None:
@@ -264,21 +249,35 @@ def configuration(**given):
     return c
 
 
-def plateau(c):
+def default_lr(c):
+    """A learning rate with which runs learn and do not diverge.  Measured, but for the curvature."""
+    if c.optimizer == "adam":
+        return 0.01
+    if c.model == "fcn":
+        return 4 / max(200, sum(c.hidden))                          # wide nets bear less
+    largest = 4.0 if c.T >= 100 and c.d <= 10 else 2.0
+    if c.attend_to_query and c.query == "sum":
+        largest = 1.0
+    curvature = max(1 / c.q, (c.q - 1) * (c.q + c.d) / c.T)         # see beyond/theory.py
+    return min(largest, 4 / (3 * curvature), c.batch / (4 * (c.d + c.q)))   # the last: noise
+
+
+def plateau_steps(c):
     """About how many steps the loss takes to half of d/(2q); None where we cannot tell.
 
         T/lr [ N/(2d) (1 + lr T/(2nK)) (1 + 2 (q/T) ln(T/q)) + ln(T/q)/2 ]
 
     Derived in beyond/theory.py, for gradient descent from W = V = 0 with keys Z.  The first term is
     the wait of W while attention is even, longer by the noise of n sequences and K draws in a step.
-    The second is V's.  With the mean query W sees lr/q^2.
+    The second is V's.  N is ||W*||^2, or what takes its place.  With the mean query W sees lr/q^2.
     """
     redrawn, log = c.pe == "stochastic", math.log(c.T / c.q)
     signs = c.law not in ("onehot", "orthonormal")              # or another law with overlaps
-    N = c.d_e if redrawn else c.T * c.d_e / (c.T + c.d_e) if signs else c.T - 1
+    N_fixed = c.T * c.d_e / (c.T + c.d_e) if signs else c.T - 1
+    N = c.d_e if redrawn else N_fixed
     if ((c.model, c.optimizer, c.schedule) != ("attention", "gd", "constant")
             or c.attend_to_query or c.init_std > 0
-            or not (c.fresh or redrawn)                             # it memorizes
+            or not (c.fresh or redrawn and c.batch >= 128)          # it memorizes, or may
             or 10 * c.q > c.T or N < (4 if c.T <= 100 else 10) * c.d    # V is not far ahead
             or 8 * c.lr * (c.d + c.q) > c.batch                     # the noise is large
             or signs and c.d_e < 20 * c.q):                         # so are overlaps
@@ -296,32 +295,34 @@ RUNS = Path(__file__).resolve().parent / "runs"
 
 def save(run, path):
     """Write a run to its file, which is replaced as a whole."""
-    half = f"{path}.half.npz"
+    half = f"{path}.{os.getpid()}.npz"
     np.savez(half, **run | {"config": json.dumps(vars(run["config"]), default=np.generic.item)})
     os.replace(half, path)
 
 
 def load(path):
-    """Read a run from its file."""
-    with np.load(path) as file:
-        run = dict(file)
-    return run | {"config": Settings(**json.loads(str(run["config"]))), "t": int(run["t"])}
+    """Read a run from its file.  Raises ValueError if it holds none."""
+    try:
+        run = dict(np.load(path))
+        return run | {"config": Settings(**json.loads(str(run["config"]))), "t": int(run["t"])}
+    except Exception:                           # of many kinds: a file may hold anything
+        raise ValueError(f"{path} is missing, or holds no run") from None
 
 
-def progress(run):
-    """Print the last evaluation as a line; before the first one what to expect, and titles.
+def progress(run, first=False):
+    """Print the last evaluation as a line; the loss is the mean since the evaluation before.
 
-    The loss is the mean since the evaluation before.
+    Before the first line it prints what to expect, and titles.
     """
     c, t, i = run["config"], run["t"], np.searchsorted(run["eval_step"], run["t"])
     columns = {f"T={T}": error for (T, q), error in zip(run["tests"], run["error"][i]) if q == c.q}
     if c.model == "attention":
         columns["selected"] = run["on_selected"][i]
-    if t == 0:
+    if t == 0 or first:
         print(f"{c.steps} steps of {CHOICES['optimizer'][c.optimizer]}, with lr {c.lr:g}.")
         print(f"The zero predictor, which always outputs 0, has the error d/(2q) = "
               f"{c.d / (2 * c.q):.4f}.")
-        if steps := plateau(c):
+        if steps := plateau_steps(c):
             print(f"Theory expects half of it after about {float(f'{steps:.2g}'):.0f} steps: "
                   + ("a plateau comes first." if 1.4 * steps < c.steps else    # it may take longer
                      f"--steps {c.steps} may end on the plateau."))
@@ -336,8 +337,12 @@ def summary(run):
     print(f"\n{'':16}  error  std. err.  of d/(2q)")
     for (T, q), error, se in zip(run["tests"], run["error"][-1], run["se"][-1]):
         print(f"T = {T:4}, q = {q:2}  {error:6.4f}     {se:6.4f}  {error * 2 * q / c.d:8.1%}")
-    if run["error"][-1, 0] > max(c.d / (2 * c.q), 2 * run["loss"][-1]):
+    error, loss = run["error"][-1, 0], run["loss"][run["eval_step"][-2]:].mean()
+    zero = c.d / (2 * c.q)
+    if not c.fresh and error > zero and loss < 0.75 * error:
         print(f"The run has memorized its {c.batch} sequences: --fresh draws new ones.")
+    elif not error < 0.95 * zero:                                       # also if it is nan
+        print("The run has learnt nothing so far: the zero predictor is about as good, or better.")
     if c.model == "fcn":
         bound = fcn.width_lower_bound(c.hidden[0], c.T, c.d, c.q)
         print(f"No net with a first layer of width {c.hidden[0]} has an expected error below "
@@ -361,14 +366,23 @@ def main():
     given, flags = vars(parser.parse_args()), [flag for flag in sys.argv[1:] if flag != "--resume"]
     path = given.pop("out", RUNS / f"{'_'.join(flags).replace('--', '') or 'default'}.npz")
     resume, quick = given.pop("resume", False), given.pop("quick")
+
+    def report(run):
+        save(run, path)
+        progress(run)
+
     try:
         c = configuration(**quick | given)
         path.parent.mkdir(parents=True, exist_ok=True)
-        run = load(path) if resume else start(c)
+        if resume and not path.exists():
+            print(f"--resume: there is no {path}, so this run is new.")
+        run = load(path) if resume and path.exists() else start(c)
         if run["config"] != c:
             raise ValueError(f"--resume: {path} holds a run with other settings")
-        progress(run)
-        descend(run, lambda run: (save(run, path), progress(run)))
+        if not path.is_file():
+            save(run, path)                     # fails now if it has to, and not hours later
+        progress(run, first=True)
+        descend(run, report)
         summary(run)
         print(f"\nThe run is in {path}")
     except KeyboardInterrupt:
