@@ -250,7 +250,7 @@ def configuration(**given):
 
 
 def default_lr(c):
-    """A learning rate with which runs learn and do not diverge.  Measured, but for the curvature."""
+    """A rate with which runs learn and do not diverge; measured, but for the curvature."""
     if c.optimizer == "adam":
         return 0.01
     if c.model == "fcn":
