@@ -1,4 +1,4 @@
-"""Figures 1 to 5 of the paper, and our picture of the widths.
+"""Figures 1 to 5 of the paper, and ours: of widths, and of lengths.
 
     python plots.py                      all of them, into figures/
     python plots.py 2 4 --format pdf     two of them, for slides
@@ -14,6 +14,7 @@ import train        # before NumPy, since it sets the number of threads
 
 import argparse
 import hashlib
+import math
 import os
 import signal
 import textwrap
@@ -121,13 +122,51 @@ def errors(runs, T, q):
     return np.array([run["error"][:, column] for run in runs])
 
 
-def single_draw_errors(run, tests, draws=24):
-    """The errors at the end with one draw of encodings in a test, means over many draws (k,)."""
-    found = []
-    for T, q in tests:
-        X, y, E = train.held_out(run, run["tests"].tolist().index([T, q]), draws, part=2)
-        found.append(np.mean([sts.loss(run["W"], run["V"], X, y, E_k) for E_k in E]))
-    return found
+def length_factor(run, T, q):
+    """The number that repairs a run at length T and q selected tokens: W times it.  Derived.
+
+    With W = a W* and orthonormal encodings a selected token has the logit a, any other one 0.  So
+    the selected tokens together get the attention s = q e^a / (q e^a + T - q).  V was fitted to the
+    s of training, at T_0 and q_0.  s stays the same if e^a grows like (T - q)/q, so if a becomes
+    a' = a + ln[(T - q) q_0 / (q (T_0 - q_0))].  The number is a'/a, and a is the mean of the
+    diagonal of W's block on encodings.  Exact for orthonormal encodings, else to leading order.
+    """
+    c = run["config"]
+    a = np.diag(run["W"])[c.d:].mean()
+    return 1 + math.log((T - q) * c.q / (q * (c.T - c.q))) / a
+
+
+def end_outputs(run, T, q, scaled, n=128):
+    """The outputs of a trained run for each draw of encodings (draws, n, d), and the targets (n, d).
+
+    At any T and q, on n new sequences.  One draw at a time, since it has T d_e numbers.
+    """
+    c = run["config"]
+    X, y = sts.sample_sts(train.stream(c, "tests", T, q), n, T, c.d, q, np.float32)
+    W = run["W"] * np.float32(length_factor(run, T, q) if scaled else 1)
+    f = [sts.forward(W, run["V"], X, y, train.encodings(run, T, 1, "tests", T, q, k)[0])[0]
+         for k in range(1 if "E" in run else c.eval_draws)]
+    return np.array(f), sts.sts_target(X, y)
+
+
+KINDS = {       # encodings, scaled logits, one draw or the mean of all; color, marker, fill
+    "fixed": ("fixed", False, True, FIXED, "s", "full"),
+    "fixed, scaled logits": ("fixed", True, True, FIXED, "D", "none"),
+    "redrawn, one draw": ("stochastic", False, True, STOCHASTIC, "o", "none"),
+    "redrawn, 16 draws": ("stochastic", False, False, STOCHASTIC, "o", "full"),
+    "16 draws, scaled logits": ("stochastic", True, False, "black", "D", "full")}
+
+
+def end_shares(runs, optimizer, kind, tests, n=128):
+    """The errors of trained runs over d/(2q), for one of KINDS (seeds, tests)."""
+    pe, scaled, one_draw, *_ = KINDS[kind]
+    shares = []
+    for run in runs[optimizer, pe]:
+        for T, q in tests:
+            f, target = end_outputs(run, T, q, scaled, n)
+            f = f if one_draw else f.mean(axis=0)
+            shares.append(((f - target) ** 2).sum(axis=-1).mean() * q / run["config"].d)
+    return np.reshape(shares, (-1, len(tests)))
 
 
 def band(axis, x, curves, color, **style):
@@ -201,10 +240,6 @@ def error_curves(runs, optimizer, rows, scale):
         for axis, (T, q) in zip(row, own):
             band(axis, t, errors(redrawn, T, q), STOCHASTIC, label="redrawn")
             band(axis, t, errors(fixed, T, q), FIXED, linestyle="--", label="fixed")
-            if rows == 2:
-                single = [single_draw_errors(run, [(T, q)])[0] for run in redrawn]
-                axis.plot([1.07 * c.steps] * len(single), single, "o", color=STOCHASTIC,
-                          fillstyle="none", label="one draw")
             first = errors(redrawn, T, q)[:, 0].mean()                  # as V = 0, the output is 0
             zero_line(axis, first, "zero predictor" if axis is row[0] else "")
             title = f"$T_{{test}}$ = {T}" if longer else f"$q_{{test}}$ = {q}"
@@ -213,10 +248,9 @@ def error_curves(runs, optimizer, rows, scale):
             axis.margins(y=0.12)
         row[0].set(ylabel="error", ylim=(0, None) if scale == "linear" else None)
     axes[0, -1].legend(loc="lower left" if scale == "log" else (0.4, 0.55))
-    single = " Circles: redrawn ones at the end, one draw in a test." if rows == 2 else ""
     caption(figure, f"Random signs. With redrawn ones a training step averages {c.draws} draws, a "
-            f"test {c.eval_draws} draws (Definition 5).{single} Dotted: the zero predictor on "
-            f"these sequences. {len(SEEDS)} seeds: mean, range.", c)
+            f"test {c.eval_draws} draws (Definition 5). Dotted: the zero predictor on these "
+            f"sequences. {len(SEEDS)} seeds: mean, range.", c)
     return figure
 
 
@@ -274,6 +308,38 @@ def widths(runs):
     return figure
 
 
+def lengths(runs):
+    """One number: nine tests with logits as they are, and scaled; and much longer sequences."""
+    c, tests = runs["gd", "fixed"][0]["config"], runs["gd", "fixed"][0]["tests"].tolist()
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 7), width_ratios=[1, 1, 1.3])
+    for axis, optimizer in (left, "gd"), (middle, "adam"):
+        for kind, (*_, color, marker, fill) in KINDS.items():
+            shares = end_shares(runs, optimizer, kind, tests)
+            axis.plot(shares.T, range(len(tests)), marker, color=color, fillstyle=fill,
+                      markersize=10, label=[kind] + ["_"] * (len(shares) - 1))
+        axis.axvline(1, color=THEORY, linestyle=":", linewidth=1.5)
+        axis.set(title=train.CHOICES["optimizer"][optimizer], xscale="log",
+                 xlabel="error over d/(2q)")
+        axis.set_yticks(range(len(tests)), ["trained task"] + [
+            f"$T_{{test}}$ = {T}" if q == c.q else f"$q_{{test}}$ = {q}" for T, q in tests[1:]])
+        axis.invert_yaxis()
+    middle.tick_params(labelleft=False)
+    longer, same_q = c.T * np.array([1, 2, 5, 20, 80, 500]), [T for T, q in tests if q == c.q]
+    for kind, T in (("fixed", same_q), ("redrawn, 16 draws", longer),
+                    ("16 draws, scaled logits", longer)):
+        shares = end_shares(runs, "gd", kind, [(x, c.q) for x in T], n=64)
+        band(right, T, shares, KINDS[kind][3], marker=KINDS[kind][4], markersize=10)
+    zero_line(right, 1)
+    right.set(title="gradient descent", xscale="log", yscale="log", xlabel="$T_{test}$",
+              ylabel="error over d/(2q)")
+    right.set_xticks(longer[[0, 2, 3, 5]], [f"{T:,}" for T in longer[[0, 2, 3, 5]]])
+    right.minorticks_off()
+    for axis in left.xaxis, middle.xaxis, right.yaxis:
+        axis.set_major_formatter(lambda share, _: f"{100 * share:g} %")
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return figure
+
+
 def one_run(run):
     """A run of train.py: its loss, its errors, and attention on one new sequence."""
     c, same_q = run["config"], run["tests"][:, 1] == run["config"].q
@@ -307,15 +373,15 @@ FIGURES = {     # name: the drawing, its headline, and the arms that it needs, b
     "3": (figure_3, "A multiple of the identity grows in W on encodings, and in V on tokens",
           {"full model"}),
     "4": (lambda runs: error_curves(runs, "gd", 2, "log"),
-          "With 16 draws redrawn encodings end ahead on all tests, with one mainly on longer "
-          "sequences",
+          "Redrawn encodings end ahead of fixed ones on all tests",
           {"gd"}),
     "5": (lambda runs: error_curves(runs, "adam", 2, "log"),
-          "With Adam, too, redrawn encodings lead: with 16 draws on all tests, with one on longer "
-          "sequences",
+          "With Adam, too, redrawn encodings end ahead on all tests",
           {"adam"}),
     "widths": (widths, "Trained nets come close to the bound for nets; attention is far below it",
                {"attention", "net"}),
+    "lengths": (lengths, "One derived number: redrawn encodings stay right at 500 times the "
+                "trained length", {"gd", "adam"}),
 }
 
 
