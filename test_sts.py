@@ -364,7 +364,8 @@ def test_the_plateau_is_predicted_where_its_derivation_holds():
     *({name: 0} for name in "T d q d_e batch draws steps evaluations eval_draws lr".split()),
     *({name: "x"} for name in train.CHOICES), {"seed": -1}, {"init_std": -0.1}, {"lr": math.nan},
     {"hidden": [8]}, {"model": "fcn", "hidden": [0]}, {"q": 201}, {"T_test": [2]},
-    {"q_test": [2, 201]}, *({"law": law, "d_e": 199} for law in ("orthonormal", "onehot"))], ids=str)
+    {"q_test": [2, 201]}, {"law": "orthonormal", "d_e": 199}, {"law": "onehot", "d_e": 199}],
+    ids=str)
 def test_impossible_settings_are_refused(setting):
     with pytest.raises(ValueError, match="got"):        # it says which value was given
         train.train(**setting)
@@ -485,6 +486,42 @@ def test_a_run_that_was_stopped_goes_on_with_resume(command, monkeypatch):
 # The figures of plots.py
 
 
+@pytest.mark.parametrize("T, q", [(20, 2), (40, 2), (400, 2), (20, 1), (20, 5), (300, 6)])
+def test_scaled_logits_keep_the_attention_of_training(T, q):
+    """Exactly, for orthonormal encodings and W = a W*.  The loss is that of this attention."""
+    c = train.configuration(T=20, d=3, q=2, law="orthonormal", d_e=400, eval_draws=3)
+    W, V = sts.ground_truth(3, 400)
+    run, s = {"config": c, "W": 2.5 * W, "V": 1.2 * V}, 2 * math.exp(2.5) / (2 * math.exp(2.5) + 18)
+    X, y, E = train.held_out(run | {"tests": np.array([[T, q]])}, 0, 1)
+    P = sts.attention(run["W"] * plots.length_factor(run, T, q), X, y, E[0])
+    allclose(np.take_along_axis(P, y, axis=1).sum(axis=1), s, rtol=1e-6)
+    f, target = plots.end_outputs(run, T, q, True, n=4000)
+    losses = ((f.mean(axis=0) - target) ** 2).sum(axis=1) / 2
+    L = 3 / (2 * q) * ((1 - 1.2 * s) ** 2 + 1.2 ** 2 * (1 - s) ** 2 * q / (T - q))
+    assert f.shape == (3, 4000, 3) and abs(losses.mean() - L) < 5 * losses.std() / math.sqrt(4000)
+
+
+@pytest.mark.parametrize("kind, pe, scaled, one_draw", [
+    ("fixed", "fixed", False, False), ("fixed, scaled logits", "fixed", True, False),
+    ("redrawn, one draw", "stochastic", False, True),
+    ("redrawn, 16 draws", "stochastic", False, False),
+    ("16 draws, scaled logits", "stochastic", True, False)])
+def test_shares_at_the_end_are_errors_over_those_of_the_zero_predictor(kind, pe, scaled, one_draw):
+    run = train.train(**SMALL | {"pe": pe, "steps": 40})
+    share, = plots.end_shares({("gd", pe): [run]}, "gd", kind, [(12, 3)])[0]
+    f, target = plots.end_outputs(run, 12, 3, scaled)
+    draws = f if one_draw else [f.mean(axis=0)]
+    losses = [0.5 * ((f_k - target) ** 2).sum(axis=1).mean() for f_k in draws]
+    allclose(share, np.mean(losses) / (2 / (2 * 3)), rtol=1e-5)
+    assert len(f) == (16 if pe == "stochastic" else 1)
+
+
+def made_up_shares(runs, optimizer, kind, tests, n=128):
+    """As plots.end_shares returns them, but random."""
+    rng = np.random.default_rng([*map(ord, optimizer + kind), n])
+    return rng.uniform(0.01, 1, (3, len(tests)))
+
+
 @pytest.fixture(scope="module")
 def drawn():
     """Each figure, drawn once, and the runs: as if trained, but with random numbers as results."""
@@ -496,7 +533,8 @@ def drawn():
             for part in {"W", "V", "loss", "error", "cos_W", "cos_V"} & run.keys():
                 run[part] = rng.uniform(0.01, 0.9, run[part].shape)
             runs.setdefault(key, []).append(run)
-    with plt.rc_context(plots.STYLE):
+    with plt.rc_context(plots.STYLE), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plots, "end_shares", made_up_shares)
         for name, (function, headline, _) in plots.FIGURES.items():
             figures[name] = function(runs)
             figures[name].suptitle(headline)
@@ -578,6 +616,22 @@ def test_widths_shows_nets_and_attention_at_their_widths(drawn):
                      [run["error"][-1, 0] for run in nets])
     assert shows(axis, [50, 50], [0, 1])                                            # T d
     assert shows(axis, [50, 100], [fcn.constructed_loss(10, 5, 3, 5, narrow) for narrow in (1, 0)])
+
+
+def test_lengths_shows_five_kinds_of_tests_and_long_sequences(drawn):
+    figures, runs = drawn
+    left, middle, right = figures["lengths"].axes
+    for axis, optimizer in (left, "gd"), (middle, "adam"):
+        for kind in plots.KINDS:
+            for shares in made_up_shares(runs, optimizer, kind, range(9)):
+                assert shows(axis, shares, range(9))
+        assert shows(axis, [1, 1], [0, 1])                                  # the zero predictor
+    names = [label.get_text() for label in left.get_yticklabels()]
+    assert "62" in names[1] and "100" in names[4] and "2" in names[5] and "8" in names[8]
+    longer = [50, 100, 250, 1000, 4000, 25000]
+    for kind, T in (("fixed", [50, 62, 75, 87, 100]), ("redrawn, 16 draws", longer),
+                    ("16 draws, scaled logits", longer)):
+        assert shows(right, T, made_up_shares(runs, "gd", kind, T, 64).mean(axis=0))
 
 
 @pytest.mark.parametrize("flags, pictures", [
