@@ -202,7 +202,7 @@ def figure_1(runs):
     runs = runs["full model",]
     c, (t, _) = runs[0]["config"], smooth_loss(runs[0])
     L = np.array([smooth_loss(run)[1] for run in runs])
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(14, 5))
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(11, 5))
     for axis in left, middle, right:
         axis.set_prop_cycle(color=SHADES)
     left.plot(t, L.T)
@@ -211,7 +211,7 @@ def figure_1(runs):
     middle.plot(t, 1 / L.T)
     late, end = t[50:], np.mean(1 / L[:, -1])
     middle.plot(late, end + predicted_slope(c) * (late - t[-1]), ":", color=THEORY, linewidth=3,
-                label="derived slope,\n4 lr/($q^2 d_e$) a step")
+                label="derived slope,\nfitted height")
     middle.set(title="1/L", ylim=(0, None))
     middle.legend(loc="upper left")
     for name, line in ("W", "-"), ("V", "--"):
@@ -222,9 +222,8 @@ def figure_1(runs):
     right.legend(loc="center right")
     for axis in left, middle, right:
         axis.set(xlabel="step t", xticks=np.linspace(0, c.steps, 3))
-    caption(figure, f"Full model: keys [Z, $z_{{query}}$], mean query, redrawn orthonormal "
-            f"encodings, random start. A shade for each of {len(runs)} seeds; each has its "
-            "own batch.", c)
+    caption(figure, "Full model, mean query, redrawn orthonormal encodings, random start. A shade "
+            f"for each of {len(runs)} seeds.", c)
     return figure
 
 
@@ -232,7 +231,7 @@ def error_curves(runs, optimizer, rows, scale):
     """The error on each test: longer sequences, and in a second row other subset sizes."""
     redrawn, fixed = runs[optimizer, "stochastic"], runs[optimizer, "fixed"]
     c, t, tests = redrawn[0]["config"], redrawn[0]["eval_step"], redrawn[0]["tests"].tolist()
-    figure, axes = plt.subplots(rows, 5, figsize=(14, 1.6 + 3 * rows), sharey="row", squeeze=False)
+    figure, axes = plt.subplots(rows, 5, figsize=(11, 2 + 2.6 * rows), sharey="row", squeeze=False)
     for row, longer in zip(axes, (True, False)):
         own = [[T, q] for T, q in tests if (q == c.q) == longer]
         for axis in row[len(own):]:
@@ -248,9 +247,8 @@ def error_curves(runs, optimizer, rows, scale):
             axis.margins(y=0.12)
         row[0].set(ylabel="error", ylim=(0, None) if scale == "linear" else None)
     axes[0, -1].legend(loc="lower left" if scale == "log" else (0.4, 0.55))
-    caption(figure, f"Random signs. With redrawn ones a training step averages {c.draws} draws, a "
-            f"test {c.eval_draws} draws (Definition 5). Dotted: the zero predictor on these "
-            f"sequences. {len(SEEDS)} seeds: mean, range.", c)
+    caption(figure, f"Random signs. Redrawn ones: {c.draws} draws in a training step, "
+            f"{c.eval_draws} in a test. Dotted: zero predictor. {len(SEEDS)} seeds.", c)
     return figure
 
 
@@ -259,7 +257,7 @@ def figure_3(runs):
     run = runs["full model",][0]
     c, first = run["config"], train.start(run["config"])
     size = c.d + 25
-    figure, axes = plt.subplots(2, 2, figsize=(12, 8), height_ratios=[5, 1])
+    figure, axes = plt.subplots(2, 2, figsize=(11, 7.5), height_ratios=[5, 1])
     for row, name in zip(axes, "WV"):
         for axis, which, when in (row[0], first, "before"), (row[1], run, "after"):
             image = axis.imshow(which[name][:size, :size], cmap="RdBu_r", aspect="auto",
@@ -283,8 +281,7 @@ def figure_3(runs):
 
 def widths(runs):
     """What nets cannot do: the error against the width, at T = 10."""
-    attention = runs["attention",]
-    c = attention[0]["config"]
+    c = runs["attention",][0]["config"]
     T, d, q = c.T, c.d, c.q
     figure, axis = plt.subplots(figsize=(10, 6))
     m = np.arange(2 * T * d + 1)
@@ -296,22 +293,22 @@ def widths(runs):
                   label=f"trained nets, {hidden} hidden layer{'s' * (hidden > 1)}")
     axis.plot([T * d, 2 * T * d], [fcn.constructed_loss(T, d, q, 5, narrow) for narrow in (1, 0)],
               "D", color=THEORY, markersize=9, zorder=1, label="constructed nets (fcn.py)")
-    axis.plot([d + c.d_e] * len(attention), errors(attention, T, q)[:, -1], "*", color=STOCHASTIC,
-              markersize=16, label="trained attention")
-    axis.text(d + c.d_e, 0.03, f"d + $d_e$ = {d + c.d_e} per token", color=STOCHASTIC, ha="center")
-    axis.axvline(T * d, color=THEORY, linewidth=1, linestyle=":")
-    axis.text(T * d + 1, 0.12, f"T d = {T * d}", color=THEORY)
-    axis.set(xlabel="width: units of a net's first layer", ylabel="error")
+    axis.axhline(errors(runs["attention",], T, q)[:, -1].mean(), color=STOCHASTIC, linewidth=3,
+                 zorder=0, label="trained attention")
+    for m, text in (d, f"d = {d}"), (T * d, f"T d = {T * d}"):
+        axis.axvline(m, color=THEORY, linewidth=1, linestyle=":")
+        axis.text(m + 1, 0.04, text, color=THEORY)
+    axis.set(xlabel="units m of a net's first layer", ylabel="error")
     axis.legend(loc="upper right")
-    caption(figure, f"T = {T}, d = {d}, q = {q}, fresh batches. Nets by Adam; attention by "
-            f"gradient descent, orthonormal encodings. {len(SEEDS)} seeds.")
+    caption(figure, f"T = {T}, d = {d}, q = {q}, fresh batches, {len(SEEDS)} seeds. Attention, which "
+            f"has no such layer: orthonormal encodings.")
     return figure
 
 
 def lengths(runs):
     """One number: nine tests with logits as they are, and scaled; and much longer sequences."""
     c, tests = runs["gd", "fixed"][0]["config"], runs["gd", "fixed"][0]["tests"].tolist()
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 7), width_ratios=[1, 1, 1.3])
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 7), width_ratios=[1, 1, 1.3])
     for axis, optimizer in (left, "gd"), (middle, "adam"):
         for kind, (*_, color, marker, fill) in KINDS.items():
             shares = end_shares(runs, optimizer, kind, tests)
@@ -330,7 +327,7 @@ def lengths(runs):
         shares = end_shares(runs, "gd", kind, [(x, c.q) for x in T], n=64)
         band(right, T, shares, KINDS[kind][3], marker=KINDS[kind][4], markersize=10)
     zero_line(right, 1)
-    right.set(title="gradient descent", xscale="log", yscale="log", xlabel="$T_{test}$",
+    right.set(title="gradient descent, to 500 T", xscale="log", yscale="log", xlabel="$T_{test}$",
               ylabel="error over d/(2q)")
     right.set_xticks(longer[[0, 2, 3, 5]], [f"{T:,}" for T in longer[[0, 2, 3, 5]]])
     right.minorticks_off()
@@ -343,7 +340,7 @@ def lengths(runs):
 def one_run(run):
     """A run of train.py: its loss, its errors, and attention on one new sequence."""
     c, same_q = run["config"], run["tests"][:, 1] == run["config"].q
-    figure, (left, middle, *right) = plt.subplots(1, 2 + (c.model == "attention"), figsize=(14, 5))
+    figure, (left, middle, *right) = plt.subplots(1, 2 + (c.model == "attention"), figsize=(11, 5))
     left.plot(run["loss"], color=THEORY, linewidth=1)
     middle.plot(run["eval_step"], run["error"][:, same_q],
                 label=[f"T = {T}" for T in run["tests"][same_q, 0]])
@@ -378,7 +375,7 @@ FIGURES = {     # name: the drawing, its headline, and the arms that it needs, b
     "5": (lambda runs: error_curves(runs, "adam", 2, "log"),
           "With Adam, too, redrawn encodings end ahead on all tests",
           {"adam"}),
-    "widths": (widths, "Trained nets come close to the bound for nets; attention is far below it",
+    "widths": (widths, "Nets with fewer than T d units cannot do it; attention can",
                {"attention", "net"}),
     "lengths": (lengths, "One derived number: redrawn encodings stay right at 500 times the "
                 "trained length", {"gd", "adam"}),

@@ -609,12 +609,13 @@ def test_widths_shows_nets_and_attention_at_their_widths(drawn):
     axis, = figures["widths"].axes
     m = np.arange(101)
     assert shows(axis, m, fcn.width_lower_bound(m, 10, 5, 3))
-    assert shows(axis, [25] * 3, [run["error"][-1, 0] for run in runs["attention",]])
+    attention = np.mean([run["error"][-1, 0] for run in runs["attention",]])
+    assert shows(axis, [0, 1], [attention] * 2)
     for hidden in 1, 2:
         nets = [run for key in runs if key[::2] == ("net", hidden) for run in runs[key]]
         assert shows(axis, [run["config"].hidden[0] for run in nets],
                      [run["error"][-1, 0] for run in nets])
-    assert shows(axis, [50, 50], [0, 1])                                            # T d
+    assert shows(axis, [5, 5], [0, 1]) and shows(axis, [50, 50], [0, 1])            # d, T d
     assert shows(axis, [50, 100], [fcn.constructed_loss(10, 5, 3, 5, narrow) for narrow in (1, 0)])
 
 
