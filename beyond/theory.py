@@ -337,38 +337,19 @@ def plateau(T, d, q, lr, n, W_norm2=None, draws=1, query="sum"):
     return wait + T / (2 * lr) * log
 
 
-def noise_excess(lr, d, q, n):
-    """The ratio of two late losses: training on n fresh sequences a step, and the exact recursion.
-
-    1 + lr (d + q)/(2n), to leading order: late, lr (d + q)/n well below 1, and small lr.  It needs
-    orthonormal PE and the sum as query.  With random signs and q >= 3 selected positions have
-    different logits, so r depends on the PE, and the ratio is another one.
-
-    Late in training r is p_out times the sum of the unselected x_j.  Its entries have the variance
-    2L/d, and it is independent of the factors that multiply the weights in f: these are the
-    selected tokens and their encodings.  So with the Hessian H of L over all entries, the noise of
-    a step has the covariance 2L/(nd) H.  As in noise_delay, each entry then gets the variance
-    lr L/(nd), and L the excess tr(H)/2 times that.  tr(H) is the mean of the squared derivatives of
-    f by all entries:
-        V_x           d ||mean of selected tokens||^2               d^2/q
-        V_e           d ||mean of selected PE||^2                   d/q
-        W, token-PE   q ||X^T M X||^2                               d (q - 1)(q + d)/q
-        W, PE-PE      q ||(1/q) sum (x_j - their mean) e_j^T||^2    d (q - 1)/q
-    with X the selected tokens, and M = (I - 11^T/q)/q, for which the mean of (X^T M X)^2 is
-    (tr(M)^2 + (d + 1) tr(M^2)) I.  Together tr(H) = d (d + q).
-    """
-    return 1 + lr * (d + q) / (2 * n)
-
-
 def curvature(T, d, q):
     """The largest curvature of L at the solution; gradient descent needs lr < 2 / curvature.
 
-    For one-hot PE and fixed orthonormal PE, large a, without noise.  By the squared derivatives of
-    f, as in noise_excess, two parts of the weights decide:
+    For one-hot PE and fixed orthonormal PE, large a, without noise.  There f is the target, and the
+    curvature along a direction is the mean of ||df||^2, where df is the derivative of f along it.
+    Two parts of the weights decide:
         V_x     the mean of selected tokens has the covariance I/q: curvature 1/q.
         V_e and W's token-PE block, along u = sum of all e_j / sqrt(T).  The mean of selected PE has
-                the component 1/sqrt(T), and U has q/sqrt(T).  X^T M X has the mean (q - 1)/q I, and
-                its square (q - 1)(q + d)/q^2 I.  So the two have the joint curvature
+                the component 1/sqrt(T), and U has q/sqrt(T).  A vector b = B U, where B is the
+                token-PE block, adds X^T M X b to f, with X the selected tokens (q, d) and
+                M = (I - 11^T/q)/q.  X^T M X has the mean tr(M) I = (q - 1)/q I, and its square
+                has the mean (tr(M)^2 + (d + 1) tr(M^2)) I = (q - 1)(q + d)/q^2 I.  So the two have
+                the joint curvature
                     [[1, q - 1], [q - 1, s]] / T,   s = (q - 1)(q + d),
                 whose larger eigenvalue is between s/T and (s + 1)/T if s >= 1.
     With redrawn PE each step has its own u, and the curvature of the mean over all draws is less.
@@ -376,21 +357,6 @@ def curvature(T, d, q):
     """
     s = (q - 1) * (q + d)
     return max(1 / q, (1 + s + math.sqrt((s - 1) ** 2 + 4 * (q - 1) ** 2)) / (2 * T))
-
-
-def plateau_cosine(T, d, q, n):
-    """cos V on the plateau, when n sequences are the same at each step: 1/sqrt(1 + d T/(nq)).
-
-    For redrawn PE.  V first fits the batch: while P_j = 1/T, V_x tends nearly to a multiple of C,
-    T times the mean of STS xbar^T over the batch.  C is I in the mean, and its d^2 entries have
-    nearly the variance T/(nq).  So cos V = tr(C) / (sqrt(d) ||C||) is about
-    sqrt(d) / sqrt(d + d^2 T/(nq)).
-    The slope of a is nearly proportional to tr(V_x), hence at first to tr(C).  So batches with a
-    larger trace tend to leave the plateau sooner, but the trace does not fix the step.  The
-    logarithms of steps and trace have a correlation of about -.9 and a slope of about -1/2, not -1
-    (test_theory.py: T = 20, d = 2, q = 1, n = 64, lr 1).
-    """
-    return 1 / np.sqrt(1 + d * T / (n * q))
 
 
 # The full model: keys [Z, z_query]
@@ -475,11 +441,9 @@ def demo():
         print(f"  {name:9}  {(path[0] <= d / (4 * q)).argmax()}")
 
     lr, n = 4.0, 256
-    delay, excess = noise_delay(lr, T, n), noise_excess(lr, d, q, n)
     print(f"\nSteps until L = d/(4q) with lr {lr:g}: by the recursion, in closed form, and so with"
-          f"\nfresh batches of {n}.  Their noise makes W's plateau {delay:.2f} times as long."
-          f"\n(Late it raises L by {excess - 1:.1%}.  One full batch has a plateau with cos V = "
-          f"{plateau_cosine(T, d, q, n):.2f}.)\n")
+          f"\nfresh batches of {n}.  Their noise makes W's plateau {noise_delay(lr, T, n):.2f} times "
+          "as long.\n")
     for name, norm2 in (("one-hot", T - 1),
                         ("fixed random signs, d_e = 170, by fixed_norm2", fixed_norm2(T, 170)),
                         ("redrawn, d_e = 170, without overlaps of PE", 170)):
