@@ -373,19 +373,6 @@ def test_the_length_law_holds_in_the_recursion():
         assert math.isclose(factor, (T_test - q + (T_test - T) ** 2 / q) / (T - q), rel_tol=0.001)
 
 
-@pytest.mark.parametrize("share", (0.2, 0.5, 0.9))
-def test_the_reach_is_the_length_where_the_law_has_the_share(share):
-    T, d, q = 200, 5, 3
-    for L in 0.05, 0.0005, 1e-7:
-        length = theory.reach(L, T, d, q, share)
-        assert length > T
-        assert math.isclose(theory.length_loss(L, T, length, d, q), share * d / (2 * q),
-                            rel_tol=1e-8)
-    G = math.sqrt(d * (T - q) / (2 * q * q * 1e-7))
-    leading = (1 + math.sqrt(2)) * q * G + (2 + math.sqrt(2)) * (T - q)
-    assert math.isclose(theory.reach(1e-7, T, d, q), leading, rel_tol=0.001)
-
-
 # Training on samples
 
 
