@@ -109,30 +109,27 @@ def test_fixed_encodings_train_like_one_hot_ones_and_have_the_loss_at_other_leng
 
 
 def test_at_the_trained_length_the_losses_of_fixed_and_redrawn_encodings_are_those_of_descent():
-    for a, alpha in (3.0, 1.4), (-800.0, 0.3), (800.0, 1.1):        # without overflow
-        L, _, _ = one_hot(a, alpha, 30, 5, 3)
-        assert math.isclose(theory.test_loss(a, alpha, 30, 5, 3), L, rel_tol=1e-12)
-        for T_test in 12, 30:                                       # no new positions
-            assert math.isclose(theory.fixed_test_loss(a, alpha, 30, T_test, 5, 3),
-                                theory.test_loss(a, alpha, T_test, 5, 3), rel_tol=1e-12)
-        assert math.isfinite(theory.fixed_test_loss(a, alpha, 30, 60, 5, 3))
+    a, alpha = 3.0, 1.4
+    assert math.isclose(theory.test_loss(a, alpha, 30, 5, 3), one_hot(a, alpha, 30, 5, 3)[0])
+    for T_test in 12, 30:                                           # no new positions
+        assert math.isclose(theory.fixed_test_loss(a, alpha, 30, T_test, 5, 3),
+                            theory.test_loss(a, alpha, T_test, 5, 3), rel_tol=1e-12)
     assert one_hot(1.0, 1.0, 3, 5, 3)[:2] == (0.0, 0.0)             # q = T
+    L, _, _ = full(800.0, 1.0, 30, 5, 3, "sum")                     # the query has all attention
+    assert math.isclose(L, 5 / (2 * 3))                             # and nothing overflows
 
 
 def test_at_other_lengths_fixed_encodings_do_not_come_below_a_least_loss():
-    """The error of Figure 2's fixed encodings falls to it, then rises; it is 0.15 or more at d = 5.
-
-    It is nearly proportional to d.
-    """
-    _, a, alpha = theory.descend(one_hot, 5.0, 12_000, (199, 5), 200, 5, 3)
-    for T_test, least in (250, 0.181), (300, 0.291), (350, 0.369), (400, 0.427):
-        path = theory.fixed_test_loss(a, alpha, 200, T_test, 5, 3)
-        assert abs(path.min() - least) < 0.0005 and path[-1] > 1.01 * path.min()
-    for q_test, end in (2, 0.014), (4, 0.003), (5, 0.005), (8, 0.008):
-        path = theory.fixed_test_loss(a, alpha, 200, 200, 5, q_test)
-        assert abs(path[-1] - end) < 0.0005
-    _, a, alpha = theory.descend(one_hot, 5.0, 12_000, (199, 4), 200, 4, 3)
-    assert abs(theory.fixed_test_loss(a, alpha, 200, 250, 4, 3).min() - 0.145) < 0.0005
+    """Then it rises again.  It is proportional to d, and 0.15 or more in Figure 2, where d = 5."""
+    least = []
+    for d in 4, 5:
+        _, a, alpha = theory.descend(one_hot, 5.0, 12_000, (199, d), 200, d, 3)
+        for T_test in 250, 300, 350, 400:
+            path = theory.fixed_test_loss(a, alpha, 200, T_test, d, 3)
+            assert path[-1] > 1.01 * path.min()
+            least.append(path.min() / d)
+    np.testing.assert_allclose(least[:4], least[4:], rtol=0.01)
+    assert 0.15 < 5 * least[4] and (np.diff(least[4:]) > 0).all()
 
 
 def on_lattice(scores, d_e, q):
@@ -186,8 +183,7 @@ def test_on_fixed_sequences_redrawn_encodings_leave_1_plus_d_squared_numbers():
 
 @both_queries
 @pytest.mark.parametrize("slopes, numbers", (
-    (lambda *x: one_hot(*x[:5]), (2.0, 1.3)), (lambda *x: one_hot(*x[:5]), (-1.0, 0.7)),
-    (full, (2.0, 1.3)), (full, (-1.0, -0.4)),
+    (lambda *x: one_hot(*x[:5]), (2.0, 1.3)), (full, (2.0, 1.3)), (full, (-1.0, -0.4)),
     (one_hot_full, (2.0, -0.7, 1.3)), (one_hot_full, (-1.0, 3.0, 0.5))))
 def test_slopes_are_the_derivatives_of_the_loss(slopes, numbers, query):
     h, (_, *grads) = 1e-5, slopes(*numbers, 20, 5, 3, query)
@@ -195,12 +191,6 @@ def test_slopes_are_the_derivatives_of_the_loss(slopes, numbers, query):
         up, down = ([x + sign * h * (i == j) for j, x in enumerate(numbers)] for sign in (1, -1))
         slope = (slopes(*up, 20, 5, 3, query)[0] - slopes(*down, 20, 5, 3, query)[0]) / (2 * h)
         assert math.isclose(slope, grad, rel_tol=1e-6, abs_tol=1e-9)
-
-
-@pytest.mark.parametrize("slopes", (full, one_hot_full))
-def test_an_unknown_query_is_refused(slopes):
-    with pytest.raises(ValueError, match="query must be sum or mean, got 'max'"):
-        slopes(*[0.5] * (2 if slopes is full else 3), 6, 2, 2, "max")
 
 
 # Fixed random signs
@@ -248,6 +238,12 @@ def test_the_number_of_steps_in_closed_form(T, d, q, share, lr, norm2):
     assert L[-1] <= share * d / (2 * q) < L[-2]
 
 
+def test_descent_can_start_anywhere():
+    path = theory.descend(one_hot, 1.0, 50, (9, 5), 10, 5, 3)
+    rest = theory.descend(one_hot, 1.0, 20, (9, 5), 10, 5, 3, start=path[1:, 30])
+    np.testing.assert_allclose(rest, path[:, 30:])
+
+
 def with_best_alpha(a, T, d, q):
     """a, and the alpha where dL/dalpha, which is linear in alpha, is 0."""
     slope = one_hot(a, 0.0, T, d, q)[2]
@@ -288,7 +284,6 @@ def test_with_the_mean_as_query_W_learns_q_squared_times_more_slowly():
                        8000, (T - 1, d))[0]
     closed = theory.plateau(T, d, q, lr, math.inf, query="mean")
     assert math.isclose((L <= d / (4 * q)).argmax(), closed, rel_tol=0.09)
-    assert closed > 5 * theory.plateau(T, d, q, lr, math.inf)
 
 
 @pytest.mark.parametrize("settings", (
@@ -299,7 +294,8 @@ def test_train_py_has_the_same_closed_form_of_the_plateau(settings):
     signs = c.law == "rademacher"
     norm2 = (c.d_e if c.pe == "stochastic" else theory.fixed_norm2(c.T, c.d_e) if signs else None)
     steps = theory.plateau(c.T, c.d, c.q, c.lr, c.batch, norm2, c.draws, c.query)
-    assert math.isclose(train.plateau(c), steps, rel_tol=0.01 if c.pe == "fixed" else 1e-12)
+    close = 0.01 if c.pe == "fixed" else 1e-12
+    assert math.isclose(train.plateau_steps(c), steps, rel_tol=close)
 
 
 @pytest.mark.parametrize("q", (2, 3, 5))
@@ -357,33 +353,13 @@ def test_the_length_law_is_the_loss_with_the_best_alpha(a, T_test):
     L = one_hot(a, alpha, T, d, q)[0]
     exact = theory.test_loss(a, alpha, T_test, d, q)
     assert math.isclose(theory.length_loss(L, T, T_test, d, q), exact, rel_tol=1e-10)
-    assert math.isclose(theory.length_loss(L, T, T, d, q), L, rel_tol=1e-10)
 
 
-def test_the_length_law_holds_in_the_recursion():
-    """There alpha lags behind its best value.  For large G the law is its leading term."""
+def test_for_small_losses_the_length_law_is_its_leading_term():
     T, d, q = 100, 5, 3
-    L, a, alpha = theory.descend(one_hot, 5.0, 30_000, (T - 1, d), T, d, q)
-    for t in 1000, 3000, 30_000:
-        for T_test in 200, 1000:
-            exact = one_hot(a[t], alpha[t], T_test, d, q)[0]
-            assert math.isclose(theory.length_loss(L[t], T, T_test, d, q), exact, rel_tol=0.02)
     for T_test in 150, 200:
         factor = theory.length_loss(1e-9, T, T_test, d, q) / 1e-9
         assert math.isclose(factor, (T_test - q + (T_test - T) ** 2 / q) / (T - q), rel_tol=0.001)
-
-
-@pytest.mark.parametrize("share", (0.2, 0.5, 0.9))
-def test_the_reach_is_the_length_where_the_law_has_the_share(share):
-    T, d, q = 200, 5, 3
-    for L in 0.05, 0.0005, 1e-7:
-        length = theory.reach(L, T, d, q, share)
-        assert length > T
-        assert math.isclose(theory.length_loss(L, T, length, d, q), share * d / (2 * q),
-                            rel_tol=1e-8)
-    G = math.sqrt(d * (T - q) / (2 * q * q * 1e-7))
-    leading = (1 + math.sqrt(2)) * q * G + (2 + math.sqrt(2)) * (T - q)
-    assert math.isclose(theory.reach(1e-7, T, d, q), leading, rel_tol=0.001)
 
 
 # Training on samples
@@ -415,120 +391,43 @@ def test_train_py_follows_the_recursions(slopes, sizes, lr, steps, d_e, settings
     assert math.isclose(run["loss"][-100:].mean(), L[-100:].mean(), rel_tol=0.1)
 
 
-def sampled(rng, n, lr, a, alpha, T, d, q, fixed=None, draws=1):
-    """Losses, W, V of endless training with orthonormal encodings, d_e = T, from a W*, alpha V*.
-
-    On n fresh sequences a step, or on the same (X, y).
-    """
-    W, V = sts.ground_truth(d, T)
-    W, V = a * W, alpha * V
-    while True:
-        X, y = fixed or sts.sample_sts(rng, n, T, d, q)
-        E = sts.positional_encoding("orthonormal", T, T, rng, draws)
-        L, dW, dV = sts.loss_and_grads(W, V, X, y, E)
-        yield L, W, V
-        W, V = W - lr * dW, V - lr * dV
-
-
-def steps_to_half(run, d, q):
-    """The step around which the mean of 30 losses is half of d/(2q)."""
-    losses = [next(run)[0] for _ in range(30)]
-    while np.mean(losses[-30:]) > d / (4 * q):
-        losses.append(next(run)[0])
-    return len(losses) - 15
-
-
 @pytest.mark.parametrize("n, draws", ((64, 1), (32, 2)))
 def test_gradient_noise_makes_the_plateau_longer_by_the_derived_factor(n, draws):
     T, d, q, lr = 40, 3, 2, 1.0
-    runs = [sampled(np.random.default_rng(seed), n, lr, 0, 0, T, d, q, None, draws)
-            for seed in range(3)]
-    steps = np.mean([steps_to_half(run, d, q) for run in runs])
+    losses = np.mean([train.train(T=T, d=d, q=q, d_e=T, law="orthonormal", lr=lr, steps=600,
+                                  batch=n, draws=draws, fresh=True, seed=seed, evaluations=1,
+                                  T_test=[], q_test=[])["loss"] for seed in range(3)], axis=0)
+    smooth = np.convolve(losses, np.ones(30) / 30, "valid")
+    steps = 15 + (smooth <= d / (4 * q)).argmax()
     delay = theory.noise_delay(lr, T, n, draws)
-    assert math.isclose(steps / theory.count_steps(0.5, T, d, q, lr, T), delay, rel_tol=0.07)
-    assert math.isclose(steps, theory.plateau(T, d, q, lr, n, T, draws), rel_tol=0.07)
-    assert delay > 1.3
+    assert math.isclose(steps / theory.count_steps(0.5, T, d, q, lr, T), delay, rel_tol=0.04)
+    assert math.isclose(steps, theory.plateau(T, d, q, lr, n, T, draws), rel_tol=0.04)
 
 
-def test_gradient_noise_raises_the_late_loss_by_the_derived_factor():
-    """By its derivation: each entry has the variance lr L/(nd), and the excess is half of that
-    times the Hessian's trace, a mean of the squared derivatives of f by all entries."""
-    rng, T, d, q, lr, n = np.random.default_rng(0), 6, 4, 3, 0.1, 64
-    (W, V), E = sts.ground_truth(d, T), sts.positional_encoding("orthonormal", T, T, rng)
-    squares = []
-    for X, y in zip(*(part[:, None] for part in sts.sample_sts(rng, 4000, T, d, q))):
-        _, cache = sts.forward(40 * W, V, X, y, E)
-        squares.append(sum((part ** 2).sum() for row in np.eye(d)
-                           for part in sts.backward(cache, row[None])))
-    excess = lr / (2 * n * d) * np.mean(squares)
-    assert math.isclose(theory.noise_excess(lr, d, q, n) - 1, excess, rel_tol=0.05)
-
-    _, a, alpha = theory.descend(one_hot, 1.0, 3000, (T, d), T, d, q)[:, -1]
-    variances = []
-    for _, (_, W, V) in zip(range(3000), sampled(rng, n, lr, a, alpha, T, d, q)):
-        unit = lr / (n * d) * theory.test_loss(W[-1, -1], V[0, 0], T, d, q)
-        variances.append([(M ** 2).mean() / unit for M in (W[:d, d:], V[:, d:], V[0, 1:d])])
-    np.testing.assert_allclose(np.mean(variances[500:], axis=0), 1, rtol=0.2)
+@pytest.mark.parametrize("T, d, q", ((20, 5, 3), (12, 2, 4), (30, 2, 2), (6, 1, 2)))
+def test_curvature_is_the_largest_one_at_the_solution(T, d, q):
+    """There the gradient at a small distance is the Hessian times it: power iteration."""
+    rng, E, step = np.random.default_rng(0), np.eye(T), 1e-6
+    W_star, V_star = sts.ground_truth(d, T)
+    W, V = (rng.standard_normal(M.shape) for M in (W_star, V_star))
+    curvatures = []
+    for _ in range(40):
+        size = math.hypot(np.linalg.norm(W), np.linalg.norm(V)) / step
+        W, V = W / size, V / size
+        X, y = sts.sample_sts(rng, 4000, T, d, q)
+        _, dW, dV = sts.loss_and_grads(40 * W_star + W, V_star + V, X, y, E)
+        curvatures.append(((W * dW).sum() + (V * dV).sum()) / step ** 2)
+        W, V = dW, dV
+    assert math.isclose(np.mean(curvatures[20:]), theory.curvature(T, d, q), rel_tol=0.04)
 
 
-def fit(rng, n, T, d, q):
-    """A batch X, y, and what V first tends to on it."""
-    X, y = sts.sample_sts(rng, n, T, d, q)
-    return (X, y), T / n * sts.sts_target(X, y).T @ X.mean(axis=1)
-
-
-def test_one_full_batch_decides_the_cosine_on_the_plateau():
-    T, d, q, n = 40, 4, 2, 64
-    cosines = [sts.cosine(fit(np.random.default_rng(seed), n, T, d, q)[1], np.eye(d))
-               for seed in range(300)]
-    assert math.isclose(np.mean(cosines), theory.plateau_cosine(T, d, q, n), rel_tol=0.03)
-
-
-def test_full_batches_with_a_larger_trace_tend_to_leave_the_plateau_sooner():
-    """In seeds 0 to 19 the logarithms of steps and trace have a correlation of -.93 and a slope of
-    -.60, in seeds 20 to 39 -.86 and -.45."""
-    T, d, q, lr, n = 20, 2, 1, 1.0, 64
-    steps, traces = [], []
-    for seed in range(20):
-        rng = np.random.default_rng(seed)
-        batch, C = fit(rng, n, T, d, q)
-        run = sampled(rng, n, lr, 0, 0, T, d, q, batch)
-        V = [next(run)[2] for _ in range(40)][-1]
-        assert abs(sts.cosine(V, np.eye(d, d + T)) - sts.cosine(C, np.eye(d))) < 0.08
-        steps.append(40 + steps_to_half(run, d, q))
-        traces.append(C.trace())
-    assert np.corrcoef(np.log(traces), np.log(steps))[0, 1] < -0.7
-    assert -0.8 < np.polyfit(np.log(traces), np.log(steps), 1)[0] < -0.3
-
-
-def test_theory_stands_alone_and_prints_its_tables(tmp_path):
+def test_theory_stands_alone_and_what_its_tour_compares_with_laws_tends_to_1(tmp_path):
     shutil.copy(HERE / "theory.py", tmp_path)
     done = subprocess.run([sys.executable, "-I", "theory.py"], cwd=tmp_path, capture_output=True,
                           text=True)
     assert (done.returncode, done.stderr) == (0, "")
-    for row in ("10000  0.01106   4.247   1.915   0.955", "W = V = 0  4847", "V = V*     4650",
-                "W = W*     1018", "one-hot  1213   1225   2976",
-                "without overlaps of PE  1051   1062   2558", "d_e = 170   0.544   0.542",
-                "353007 steps until L = 0.01 d/(2q) = 0.0083 < 0.0196",
-                "1000    139608    1.36e+05",
-                "100000   0.01892    1.0000     0.30912    1.0000     2991",
-                "250                0.005   0.181"):
-        assert row in done.stdout
-
-
-@pytest.mark.parametrize("T, d, q", ((20, 5, 3), (12, 2, 4), (30, 2, 1), (6, 1, 2)))
-@pytest.mark.parametrize("factor", (0.95, 1.05))
-def test_curvature_is_where_gradient_descent_becomes_unstable(T, d, q, factor):
-    """Near the solution a small tilt of W, or of V_x, grows if lr is above 2 / curvature."""
-    rng, lr = np.random.default_rng(0), factor * 2 / theory.curvature(T, d, q)
-    sizes, E = [], np.eye(T)
-    W, V = sts.ground_truth(d, T)
-    W *= 12
-    W[:d, d:] += 1e-6 * rng.standard_normal((d, T))
-    V += 1e-6 * rng.standard_normal(V.shape)
-    for _ in range(80):
-        X, y = sts.sample_sts(rng, 4000, T, d, q)
-        _, dW, dV = sts.loss_and_grads(W, V, X, y, E)
-        W, V = W - lr * dW, V - lr * dV
-        sizes.append(np.hypot(np.linalg.norm(W[:d, d:]), np.linalg.norm(V - np.eye(d, d + T))))
-    assert (sizes[-1] > 5 * sizes[15]) == (factor > 1)
+    rows = [line.split() for line in done.stdout.splitlines()]
+    growth, lengths, full_model = [[float(word) for word in row] for row in rows
+                                   if row[:1] in (["100000"], ["50000"])]
+    np.testing.assert_allclose([growth[-1], lengths[2], lengths[4]], 1, atol=0.01)
+    np.testing.assert_allclose(full_model[1:], 1, atol=0.1)

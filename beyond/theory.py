@@ -53,7 +53,6 @@ P does not depend on X, and the tokens integrate out.  With r = f - STS = dL/df 
     r = sum_j r_j x_j,   r_j = alpha P_j - 1[j in y]/q,     L = d/2 sum_j r_j^2, the mean over y, E.
 """
 
-import functools
 import itertools
 import math
 
@@ -154,12 +153,9 @@ def predict_steps(share, T, d, q, lr=1.0, W_norm2=None):
 
 def loss_by_group(alpha, d, *groups):
     """d/2 sum_j (alpha P_j - target_j)^2 over groups of positions: (how many, logit, target)."""
-    numbers, logits, targets = zip(*(group for group in groups if group[0] > 0))
-    top = functools.reduce(np.maximum, logits)
-    e = [np.exp(logit - top) for logit in logits]
-    total = sum(map(np.multiply, numbers, e))
-    return d / 2 * sum(number * (alpha * e_j / total - target) ** 2
-                       for number, e_j, target in zip(numbers, e, targets))
+    total = sum(number * np.exp(logit) for number, logit, _ in groups)
+    return d / 2 * sum(number * (alpha * np.exp(logit) / total - target) ** 2
+                       for number, logit, target in groups)
 
 
 def test_loss(a, alpha, T_test, d, q_test):
@@ -191,45 +187,25 @@ def fixed_test_loss(a, alpha, T, T_test, d, q_test):
     return loss
 
 
-def length_numbers(L, T, d, q):
-    """G and R = q alpha of weights with the loss L at T, if alpha is the best one for a.
-
-    L = d/(2q) (T - q) / (q G^2 + T - q) as in predict_steps, which gives G.  The best alpha is
-    p_in / (q p_in^2 + (T - q) p_out^2), so R = (q + (T - q)/G) / (1 + (T - q)/(q G^2)).
-    """
-    G = np.sqrt((T - q) / q * (d / (2 * q * L) - 1))
-    return G, (q + (T - q) / G) / (1 + (T - q) / (q * G * G))
-
-
 def length_loss(L, T, T_test, d, q):
     """The loss at length T_test of weights a W*, alpha V* that have the loss L at length T.
 
-    For redrawn orthonormal PE and keys Z.  At T_test the attention is p_in = 1/D on selected
-    tokens and p_out = 1/(G D) on the others, with D = q + (T_test - q)/G.  With R = q alpha
+    For redrawn orthonormal PE and keys Z, if alpha is the best one for a.  Then
+    L = d/(2q) (T - q) / (q G^2 + T - q) as in predict_steps, which gives G, and alpha is
+    p_in / (q p_in^2 + (T - q) p_out^2), so R = q alpha = (q + (T - q)/G) / (1 + (T - q)/(q G^2)).
+    At T_test the attention is p_in = 1/D on selected tokens and p_out = 1/(G D) on the others, with
+    D = q + (T_test - q)/G.  Hence
         L(T_test) = d/2 (q (alpha/D - 1/q)^2 + (T_test - q) (alpha/(G D))^2)
                   = d/(2q) [ (D - R)^2 + (D - q) R^2/(q G) ] / D^2.
     The first term is there because alpha was made for T, the second is the attention on unselected
     tokens.  For large G this is d/(2 q^2 G^2) [T_test - q + (T_test - T)^2/q].  So at each length
     the loss falls like 1/t, and is (T_test - q + (T_test - T)^2/q) / (T - q) times the loss at T.
-    G and R are read off L, see length_numbers.  In the recursion alpha lags a little.
+    In the recursion alpha lags a little.
     """
-    G, R = length_numbers(L, T, d, q)
+    G = np.sqrt((T - q) / q * (d / (2 * q * L) - 1))
+    R = (q + (T - q) / G) / (1 + (T - q) / (q * G * G))
     D = q + (T_test - q) / G
     return d / (2 * q) * ((D - R) ** 2 + (D - q) * R ** 2 / (q * G)) / D ** 2
-
-
-def reach(L, T, d, q, share=0.5):
-    """The length at which weights with the loss L at length T have the loss share d/(2q).
-
-    It follows from the larger solution D of length_loss = share d/(2q), a quadratic equation.  For
-    large G and share 1/2 the length is about (1 + sqrt(2)) q G + (2 + sqrt(2)) (T - q).  The first
-    term is 1.7 sqrt(d (T - q)/L): the reach can be read off the training loss.  It grows like
-    sqrt(t) in the end.  Needs a share above that at T.
-    """
-    G, R = length_numbers(L, T, d, q)
-    half = R - R ** 2 / (2 * q * G)
-    D = (half + np.sqrt(half ** 2 - (1 - share) * R ** 2 * (1 - 1 / G))) / (1 - share)
-    return q + G * (D - q)
 
 
 # Fixed random signs, while a is small.  Pi = I - 11^T/T.
@@ -337,38 +313,19 @@ def plateau(T, d, q, lr, n, W_norm2=None, draws=1, query="sum"):
     return wait + T / (2 * lr) * log
 
 
-def noise_excess(lr, d, q, n):
-    """The ratio of two late losses: training on n fresh sequences a step, and the exact recursion.
-
-    1 + lr (d + q)/(2n), to leading order: late, lr (d + q)/n well below 1, and small lr.  It needs
-    orthonormal PE and the sum as query.  With random signs and q >= 3 selected positions have
-    different logits, so r depends on the PE, and the ratio is another one.
-
-    Late in training r is p_out times the sum of the unselected x_j.  Its entries have the variance
-    2L/d, and it is independent of the factors that multiply the weights in f: these are the
-    selected tokens and their encodings.  So with the Hessian H of L over all entries, the noise of
-    a step has the covariance 2L/(nd) H.  As in noise_delay, each entry then gets the variance
-    lr L/(nd), and L the excess tr(H)/2 times that.  tr(H) is the mean of the squared derivatives of
-    f by all entries:
-        V_x           d ||mean of selected tokens||^2               d^2/q
-        V_e           d ||mean of selected PE||^2                   d/q
-        W, token-PE   q ||X^T M X||^2                               d (q - 1)(q + d)/q
-        W, PE-PE      q ||(1/q) sum (x_j - their mean) e_j^T||^2    d (q - 1)/q
-    with X the selected tokens, and M = (I - 11^T/q)/q, for which the mean of (X^T M X)^2 is
-    (tr(M)^2 + (d + 1) tr(M^2)) I.  Together tr(H) = d (d + q).
-    """
-    return 1 + lr * (d + q) / (2 * n)
-
-
 def curvature(T, d, q):
     """The largest curvature of L at the solution; gradient descent needs lr < 2 / curvature.
 
-    For one-hot PE and fixed orthonormal PE, large a, without noise.  By the squared derivatives of
-    f, as in noise_excess, two parts of the weights decide:
+    For one-hot PE and fixed orthonormal PE, large a, without noise.  There f is the target, and the
+    curvature along a direction is the mean of ||df||^2, where df is the derivative of f along it.
+    Two parts of the weights decide:
         V_x     the mean of selected tokens has the covariance I/q: curvature 1/q.
         V_e and W's token-PE block, along u = sum of all e_j / sqrt(T).  The mean of selected PE has
-                the component 1/sqrt(T), and U has q/sqrt(T).  X^T M X has the mean (q - 1)/q I, and
-                its square (q - 1)(q + d)/q^2 I.  So the two have the joint curvature
+                the component 1/sqrt(T), and U has q/sqrt(T).  A vector b = B U, where B is the
+                token-PE block, adds X^T M X b to f, with X the selected tokens (q, d) and
+                M = (I - 11^T/q)/q.  X^T M X has the mean tr(M) I = (q - 1)/q I, and its square
+                has the mean (tr(M)^2 + (d + 1) tr(M^2)) I = (q - 1)(q + d)/q^2 I.  So the two have
+                the joint curvature
                     [[1, q - 1], [q - 1, s]] / T,   s = (q - 1)(q + d),
                 whose larger eigenvalue is between s/T and (s + 1)/T if s >= 1.
     With redrawn PE each step has its own u, and the curvature of the mean over all draws is less.
@@ -376,21 +333,6 @@ def curvature(T, d, q):
     """
     s = (q - 1) * (q + d)
     return max(1 / q, (1 + s + math.sqrt((s - 1) ** 2 + 4 * (q - 1) ** 2)) / (2 * T))
-
-
-def plateau_cosine(T, d, q, n):
-    """cos V on the plateau, when n sequences are the same at each step: 1/sqrt(1 + d T/(nq)).
-
-    For redrawn PE.  V first fits the batch: while P_j = 1/T, V_x tends nearly to a multiple of C,
-    T times the mean of STS xbar^T over the batch.  C is I in the mean, and its d^2 entries have
-    nearly the variance T/(nq).  So cos V = tr(C) / (sqrt(d) ||C||) is about
-    sqrt(d) / sqrt(d + d^2 T/(nq)).
-    The slope of a is nearly proportional to tr(V_x), hence at first to tr(C).  So batches with a
-    larger trace tend to leave the plateau sooner, but the trace does not fix the step.  The
-    logarithms of steps and trace have a correlation of about -.9 and a slope of about -1/2, not -1
-    (test_theory.py: T = 20, d = 2, q = 1, n = 64, lr 1).
-    """
-    return 1 / np.sqrt(1 + d * T / (n * q))
 
 
 # The full model: keys [Z, z_query]
@@ -475,66 +417,49 @@ def demo():
         print(f"  {name:9}  {(path[0] <= d / (4 * q)).argmax()}")
 
     lr, n = 4.0, 256
-    delay, excess = noise_delay(lr, T, n), noise_excess(lr, d, q, n)
     print(f"\nSteps until L = d/(4q) with lr {lr:g}: by the recursion, in closed form, and so with"
-          f"\nfresh batches of {n}.  Their noise makes W's plateau {delay:.2f} times as long."
-          f"\n(Late it raises L by {excess - 1:.1%}.  One full batch has a plateau with cos V = "
-          f"{plateau_cosine(T, d, q, n):.2f}.)\n")
+          f"\nfresh batches of {n}.  Their noise makes W's plateau "
+          f"{noise_delay(lr, T, n):.2f} times as long.\n")
     for name, norm2 in (("one-hot", T - 1),
                         ("fixed random signs, d_e = 170, by fixed_norm2", fixed_norm2(T, 170)),
                         ("redrawn, d_e = 170, without overlaps of PE", 170)):
         print(f"  {name:>45}  {count_steps(0.5, T, d, q, lr, norm2):4}",
               *(f"  {plateau(T, d, q, lr, size, norm2):4.0f}" for size in (math.inf, n)))
 
-    print("\nFixed random signs: e^T (sum_j e_j e_j^T) e at new positions over trained ones, in 10"
-          "\ndraws, and its law T/(T + d_e - 1).\n")
-    rng = np.random.default_rng(0)
-    for d_e in 50, 170, 400:
-        E = (rng.integers(2, size=(10, 2 * T, d_e)) * 2 - 1) / math.sqrt(d_e)
-        own = ((E @ E[:, :T].transpose(0, 2, 1)) ** 2).sum(axis=2)
-        share = own[:, T:].mean() / own[:, :T].mean()
-        print(f"  d_e = {d_e:3}   {share:.3f}   {new_position_share(T, d_e):.3f}")
-
     lr, eps = 1 / (20 * d * d), d * 20 / (100 * (20 - q) * q)
     print(f"\nUnder the conditions of Theorem 1 at T = 20, lr 1/(20 d^2) = {lr:g}:\n"
           f"  {count_steps(0.01, 20, d, q, lr)} steps until L = 0.01 d/(2q) = "
           f"{0.01 * d / (2 * q):.4f} < {eps:.4f} = d T/(100 (T - q) q), the largest eps")
 
-    print("\nSteps until L = 0.01 d/(2q), one-hot: counted by the recursion, and in closed form.\n"
-          "\n        T   counted   predicted")
-    for length in 10, 100, 1000, 10_000, 100_000:
-        counted = count_steps(0.01, length, d, q) if length <= 1000 else ""
-        print(f"  {length:7d}  {counted:>8}  {predict_steps(0.01, length, d, q):10.3g}")
-
     print(f"\nOrthonormal PE, d_e = {T - 1}, trained at T = {T} as above: L at other lengths, over"
-          "\nthe law that reads it off the training loss; the length where L is half of d/(2q).\n"
-          "\n     step    L(400)  over law    L(2000)  over law    reach")
+          "\nthe law that reads it off the training loss.\n"
+          "\n     step    L(400)  over law    L(2000)  over law")
     for t in 10_000, 30_000, 100_000:
-        row = [f"{loss:.5f}    {loss / length_loss(L[t], T, length, d, q):.4f}     "
-               for length in (400, 2000) for loss in [test_loss(a[t], alpha[t], length, d, q)]]
-        print(f"  {t:7d}   {row[0]}{row[1]}{reach(L[t], T, d, q):4.0f}")
+        near, far = (test_loss(a[t], alpha[t], length, d, q) for length in (400, 2000))
+        print(f"  {t:7d}   {near:.5f}    {near / length_loss(L[t], T, 400, d, q):.4f}"
+              f"     {far:.5f}    {far / length_loss(L[t], T, 2000, d, q):.4f}")
 
     print("\nThe least loss at other lengths in 16000 steps, lr 5; orthonormal PE.\n"
           "\n  T_test   redrawn, d_e = 400   fixed")
-    redrawn, fixed = (descend(onehot_slopes, 5.0, 16_000, (norm2, d), T, d, q)[1:]
-                      for norm2 in (400, T - 1))
+    redrawn = descend(onehot_slopes, 5.0, 16_000, (400, d), T, d, q)[1:]
+    fixed = descend(onehot_slopes, 5.0, 16_000, (T - 1, d), T, d, q)[1:]
     for length in 250, 300, 350, 400:
         print(f"  {length:6d}                {test_loss(*redrawn, length, d, q).min():.3f}   "
               f"{fixed_test_loss(*fixed, T, length, d, q).min():.3f}")
 
-    T, lr = 50, 3.0
+    T, lr, steps = 50, 3.0, np.array([5000, 15_000, 50_000])
     print(f"\nThe full model, keys [Z, z_query], T = {T}, lr {lr:g}: L over its law for large t."
           "\nThe law is t^(-1/q) for orthonormal PE (d_e = 100) and the sum, else 1/t.\n"
           "\n                 orthonormal            one-hot"
           "\n     step       sum     mean       sum     mean")
-    losses = [descend(slopes, lr, 50_000, norms2, T, d, q, query)[0]
-              for slopes, norms2 in ((full_model_slopes, (100, d)),
-                                     (onehot_full_model_slopes, (T - 1, 1, d)))
-              for query in ("sum", "mean")]
-    for t in 5000, 15_000, 50_000:
-        laws = [full_model_law(t, T, d, q, query, lr, 100, onehot)
-                for onehot in (False, True) for query in ("sum", "mean")]
-        print(f"  {t:7d}   " + "  ".join(f"{L[t] / law:7.3f}" for L, law in zip(losses, laws)))
+    columns = []
+    for onehot, slopes, norms2 in ((False, full_model_slopes, (100, d)),
+                                   (True, onehot_full_model_slopes, (T - 1, 1, d))):
+        for query in "sum", "mean":
+            L = descend(slopes, lr, steps[-1], norms2, T, d, q, query)[0]
+            columns.append(L[steps] / full_model_law(steps, T, d, q, query, lr, 100, onehot))
+    for t, ratios in zip(steps, np.transpose(columns)):
+        print(f"  {t:7d}   " + "  ".join(f"{ratio:7.3f}" for ratio in ratios))
 
 
 if __name__ == "__main__":

@@ -42,12 +42,13 @@ def coin_law(n):
     return np.exp(logs[n] - logs - logs[::-1] - n * math.log(2))
 
 
+@functools.lru_cache(1000)
 def score_law(numbers, least=1e-30):
     """The probabilities of an unselected position's score, given the encodings of y.
 
-    numbers[k] says in how many of the d_e coordinates the q signs of the selected positions have a
-    sum of absolute value k.  Such a coordinate adds k/d_e or -k/d_e to the score, with equal
-    probability.  So the score is v/d_e, where v is a sum over k of independent variables
+    numbers[k], of a tuple, says in how many of the d_e coordinates the q signs of the selected
+    positions have a sum of absolute value k.  Such a coordinate adds k/d_e or -k/d_e to the score,
+    with equal probability.  So the score is v/d_e, where v is a sum over k of independent variables
     k (2 Bin(numbers[k], 1/2) - numbers[k]), and its law is a convolution of binomial laws.  Returns
     the probabilities of v = m, m - 2, ..., -m as an array of m + 1 entries.  Binomial variables
     leave out values with a probability of least or less.
@@ -76,16 +77,14 @@ def sample_scores(rng, T, d_e, q, draws):
     U = signs.sum(axis=1)                                               # (draws, d_e)
     v = (signs @ U[:, :, None])[:, :, 0]                                # (draws, q), d_e times s_i
     numbers = np.stack([(abs(U) == k).sum(axis=1) for k in range(q + 1)], axis=1)
-    keys = numbers @ (d_e + 1.0) ** np.arange(q + 1)                    # one for each row
-    _, kinds, kind = np.unique(keys, return_index=True, return_inverse=True)
-    laws = [score_law(numbers[k]) for k in kinds]
+    laws = [score_law(tuple(row)) for row in numbers.tolist()]
     top = max(abs(v).max(), *(len(law) - 1 for law in laws))            # the lattice: top, top - 2,
-    p = np.zeros((len(laws), top + 1))                                  # ..., -top
+    p = np.zeros((draws, top + 1))                                      # ..., -top
     for row, law in zip(p, laws):
         start = (top + 1 - len(law)) // 2
         row[start:start + len(law)] = law
     counts = np.zeros((draws, 2 * top + 2))
-    counts[:, :top + 1] = rng.multinomial(T - q, p[kind])
+    counts[:, :top + 1] = rng.multinomial(T - q, p)
     selected = (top - v) // 2
     np.add.at(counts, (np.arange(draws)[:, None], selected), 1)
     first = (counts > 0).argmax(axis=1)[:, None]                        # of the highest score
@@ -236,7 +235,7 @@ def top_attention(T, q, d_e):
         o = np.vstack([o, d_e - n - o.sum(axis=0)])
         o = o[:, o[2] >= 0]                                             # (3, patterns)
         chance = np.exp(logs[d_e] - logs[n] - logs[o].sum(axis=0) - d_e * math.log(4))
-        law, below = score_law([0, d_e - n, 0, n], 0), o.min(axis=0)
+        law, below = score_law((0, d_e - n, 0, n), 0), o.min(axis=0)
         m = (o == below).sum(axis=0)
         S += chance @ tied(m, law[below], law[::-1].cumsum()[::-1][below], T - q)
     return float(S)
@@ -275,13 +274,14 @@ def birthday_width(T, q, share, K):
     return d_e + excess / (before - excess) if d_e > 1 else 1.0
 
 
-def remaining_shares(rng, T, q, d_e, K, trained, draws, parts):
-    """The share with the best weights, in each of some equal parts of the draws (parts,).
+def remaining_shares(rng, T, q, d_e, K, trained, numbers, parts):
+    """The share with the best weights, in each of some parts of equally many draws (parts,).
 
     Weights and arguments as in needed_width.
     """
     if K == math.inf and not trained and q <= 3 and q < T:
         return np.full(parts, expectation_share(top_attention(T, q, d_e), T, q))
+    draws = min(2000, max(100, numbers // d_e)) * (8 if parts > 1 else 4)
     gaps, *scores = sample_scores(rng, T, d_e, q, draws)
     shares = []
     for part in range(parts):
@@ -312,31 +312,25 @@ def needed_width(T, q, share, K, rng, trained=False, numbers=30_000):
     a^2 (q - 1)(q - 2)/(q d_e), see noise_floor, which is also the share.  So d_e grows as (ln T)^2.
     With the best weights for many draws it is enough if the highest unselected score, about
     sqrt(2 q ln T / d_e), is below the selected ones, about 1.  So d_e grows as ln T.
-    A small width is enough for large T, but time is not: the plateau of training takes about
-    T^2/(2 lr d) steps (theory.py).
 
-    Raises ValueError unless 0 < share < 1, 1 <= q <= T and K >= 1, and if d_e is above 10^4 or so.
+    Raises ValueError if d_e is above 10^4 or so.
     """
-    if not (0 < share < 1 and 1 <= q <= T and K >= 1):
-        raise ValueError(f"need 0 < share < 1, 1 <= q <= T, K >= 1: got {share=}, {T=}, {q=}, {K=}")
-
-    def ratios(d_e, parts):
-        """remaining_shares over the share that is asked for (parts,)."""
-        draws = min(2000, max(100, numbers // d_e)) * (8 if parts > 1 else 4)
-        return remaining_shares(rng, T, q, d_e, K, trained, draws, parts) / share
+    def ratios(d_e, parts=1):
+        """What remains, over the share that is asked for (parts,)."""
+        return remaining_shares(rng, T, q, d_e, K, trained, numbers, parts) / share
 
     low = high = 1
-    found = {1: ratios(1, 1)}
+    found = {1: ratios(1)}
     while found[high] > 1:
         if high > 10_000:
             raise ValueError(f"a share of {share:g} needs a d_e above {high}: too many for memory")
         low, high = high, 2 * high
-        found[high] = ratios(high, 1)
+        found[high] = ratios(high)
     if high == 1:
         return 1.0, 0.0
     while high - low > 1 and (high > 1.1 * low or found[low] > 1.3 * found[high]):
         middle = round(math.sqrt(low * high))
-        found[middle] = ratios(middle, 1)
+        found[middle] = ratios(middle)
         low, high = (middle, high) if found[middle] > 1 else (low, middle)
 
     sizes = math.sqrt(low * high) * np.geomspace(0.84, 1 / 0.84, 4)
@@ -376,18 +370,6 @@ def demo():
         row = [needed_width(length, q, 0.1, K, rng, trained, 5000)
                for K, trained in ((16, True), (1, False), (16, False), (math.inf, False))]
         print(f"  {length:10d}" + "".join("   {:8.1f} +- {:4.1f}".format(*pair) for pair in row))
-
-    print("\nThe same for q = 1 and q = 2, 16 draws, trained; and the birthday law.\n")
-    print("           T      q = 1            law      q = 2            law")
-    for length in 20, 10 ** 9:
-        print(f"  {length:10d}" + "".join("   {:6.2f} +- {:.2f}   {:6.2f}".format(
-            *needed_width(length, q, 0.1, 16, rng, True, 5000), birthday_width(length, q, 0.1, 16))
-            for q in (1, 2)))
-
-    print("\nThe attention on y that is enough for a share of 10 % with Definition 5; q = 3.\n")
-    for length in 100, 10_000, 1_000_000:
-        S = 1 / (1 + math.sqrt((length - 3) / 27))
-        print(f"  T = {length:8d}   {S:.4f}   share {expectation_share(S, length, 3):.3f}")
 
 
 if __name__ == "__main__":
