@@ -4,8 +4,7 @@
                             of each in a file in $work; the check; test_readme.py; at last the
                             blocks with pytest
     readme.py check FOLDER  compare the ```text blocks with the output of the block above them, and
-                            the claims that were measured anew, and their verdicts, with the
-                            committed ones
+                            the claims and verdicts that were measured anew with the committed ones
 
 A line agrees if it has the same words, the same integers, and the same decimals to 3 % or one unit
 of the last digit.  Times and numbers of standard errors may differ.  Lines agree in their order;
@@ -17,12 +16,11 @@ import shlex
 import sys
 import textwrap
 from decimal import Decimal
-from itertools import zip_longest
 from pathlib import Path
 
 TEXTS = ("README.md", "beyond/README.md", "beyond/CLAIMS.md", "beyond/LECTURE.md",
          "beyond/related/README.md")
-CLAIMS = {"python beyond/claims.py": "figures/claims.txt"}
+CLAIMS = Path("figures/claims.txt")             # beyond/claims.py, in one of the texts, makes it
 BLOCK = re.compile(r"^( *)```(sh|python|text)\n(.*?)^\1```", re.M | re.S)
 NUMBER = re.compile(r"(?<![\w.])-?\d*\.?\d+(?:e[-+]\d+)?(?![\w.]*\w)")
 MAY_DIFFER = re.compile(r"[-+]?[\d.]+ +(?=(s|seconds|minutes|standard errors)\b)")
@@ -44,29 +42,18 @@ def blocks():
     return found
 
 
-def measured():
-    """The tables of claims that a block measures: its command has no argument."""
-    return [path for command, path in CLAIMS.items()
-            if any(re.search(rf"{command}(?! *[\w-])", text) for _, text, _ in blocks())]
-
-
-def kept(folder, path):
-    """Where the committed table of claims is, while it is measured anew."""
-    return Path(folder, path.replace("/", "_"))
-
-
 def script():
     """Print the script.  All blocks run in one shell, as for somebody who pastes them."""
-    for path in measured():
-        print(f'mv {path} "{kept("$work", path)}"')
-    for i, (title, text, _) in enumerate(blocks()):
+    found = blocks()
+    print(f'mv {CLAIMS} "$work"')
+    for i, (title, text, _) in enumerate(found):
         if "pytest" not in text:
             print(f"echo {shlex.quote('--- ' + title)}", f'log="$work/{i}"',
                   f'{{\n{text}}} > "$log" 2>&1',
                   "(exit $?)",          # bash itself goes on if a command before && has failed
                   'cat "$log"', "log=/dev/null", sep="\n")
     print('python .ci/readme.py check "$work"\npython -m pytest -q .ci/test_readme.py')
-    print("\n".join(text for _, text, _ in blocks() if "pytest" in text))
+    print("\n".join(text for _, text, _ in found if "pytest" in text))
 
 
 def alike(shown, printed):
@@ -83,25 +70,25 @@ def alike(shown, printed):
 
 
 def verdicts(path):
-    """The lines of a table of claims, without the columns between the claim and its verdict."""
-    rows = [re.split("  +", line.strip()) for line in Path(path).read_text().splitlines()]
+    """The lines of the table of claims, without the columns between a claim and its verdict."""
+    rows = [re.split("  +", line.strip()) for line in path.read_text().splitlines()]
     return [row[:2] + row[-1:] for row in rows]
 
 
 def check(folder):
-    """Exit with status 1 at the first line that is shown and not printed, or at another verdict."""
-    for i, (title, _, shown) in enumerate(blocks()):
+    """Exit with status 1 if a line is shown that is not printed, or if a verdict is another one."""
+    found = blocks()
+    for i, (title, _, shown) in enumerate(found):
         printed = iter(Path(folder, str(i)).read_text().splitlines() if shown else [])
         for line in shown:
             if not any(alike(line, other) for other in printed):
                 sys.exit(f"{title}\nis shown to print, but does not:\n{line}")
-    count = sum(len(shown) for _, _, shown in blocks())
-    print(f"--- {count} lines of output in the READMEs agree with what their commands print")
-    for path in measured():
-        for old, new in zip_longest(verdicts(kept(folder, path)), verdicts(path)):
-            if old != new:
-                sys.exit(f"{path}: a claim or its verdict differs.\n{old}, now {new}")
-        print(f"--- the claims and verdicts of {path} agree with those measured anew")
+    old, new = verdicts(Path(folder, CLAIMS.name)), verdicts(CLAIMS)
+    if old != new:
+        sys.exit(f"{CLAIMS}: {[row for row in old + new if row not in old or row not in new]}")
+    print(f"--- {sum(len(shown) for _, _, shown in found)} lines of output in the READMEs agree "
+          f"with what their commands print, and the {len(new)} lines of {CLAIMS} with the claims "
+          "measured anew")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,11 @@
-"""What is measured of the captions' claims, and of the nets:  python beyond/claims.py
+"""What is measured of the captions' claims, and of the nets.
 
-It measures the runs that plots.py keeps, trains those that are missing, prints a table, and writes
-it to figures/claims.txt.  A claim is a caption's words; numbers stand for words like this:
+    python beyond/claims.py                into figures/claims.txt
+    python beyond/claims.py --readings     the same under other readings of the paper, one seed,
+                                           into beyond/figures/readings.txt; trains for half an hour
+
+It measures the runs that plots.py keeps, and trains those that are missing.  A claim is a caption's
+words.  Numbers stand for words like this:
 
     converges to 0     at most a quarter of the start is left, and the last third of training
                        multiplies it by at most 0.9 (the table has both numbers)
@@ -22,7 +26,6 @@ draw.  No caption speaks of one draw, or of the trained task: these rows are our
 
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))        # for all files here: they import claims first
@@ -30,6 +33,7 @@ sys.path.insert(0, str(HERE.parent))        # for all files here: they import cl
 import plots        # before NumPy loads, since it sets the number of threads
 
 import argparse
+from collections import namedtuple
 from concurrent.futures.process import BrokenProcessPool
 
 import numpy as np
@@ -48,26 +52,18 @@ def zero_predictor(c):
     return c.d / (2 * c.q)
 
 
-class Row(NamedTuple):
-    """A claim, what is allowed, what is measured, the worst number of it, and the verdict."""
-    claim: str
-    allowed: str
-    measured: str
-    worst: float
-    holds: str
+Row = namedtuple("Row", "claim allowed measured worst verdict")     # worst: a number, else texts
 
 
-def within(claim, values, least=None, greatest=None):
-    """A claim that is seen if the values of all seeds are in a range; no range, no verdict."""
-    values = np.ravel(values)
-    allowed = [f"{sign} {limit:g}" for sign, limit in ((">=", least), ("<=", greatest))
-               if limit is not None]
-    holds = ((least is None or values.min() >= least)
-             and (greatest is None or values.max() <= greatest))
-    return Row(claim, ", ".join(allowed) or "-",
-               f"{values.mean():.4g} ({values.min():.4g} to {values.max():.4g})",
-               values.min() if greatest is None else values.max(),
-               "-" if not allowed else "seen" if holds else "not seen")
+def within(claim, values, least=-np.inf, greatest=np.inf):
+    """A claim that is seen if the values of all seeds are in a range."""
+    low, high = np.min(values), np.max(values)
+    limits = (">=", least), ("<=", greatest)
+    return Row(claim,
+               ", ".join(f"{sign} {limit:g}" for sign, limit in limits if np.isfinite(limit)),
+               f"{np.mean(values):.4g} ({low:.4g} to {high:.4g})",
+               low if greatest == np.inf else high,
+               "seen" if least <= low and high <= greatest else "not seen")
 
 
 def ahead(claim, ratios, tests):
@@ -116,11 +112,11 @@ def late_change(curves, t):
 
 def converges(claim, curves, t):
     """A claim that is seen if on all tests little of the start is left, and errors still fall."""
-    rest = within(claim, (curves[..., -1] / curves[..., 0]).max(axis=0), None, LEFT)
-    late = within(claim, late_change(curves, t).max(axis=0), None, FALLING)
+    rest = within(claim, (curves[..., -1] / curves[..., 0]).max(axis=0), greatest=LEFT)
+    late = within(claim, late_change(curves, t).max(axis=0), greatest=FALLING)
     return rest._replace(allowed=f"{rest.allowed}; {late.allowed}",
                          measured=f"{rest.measured}; {late.measured}",
-                         holds=min(rest.holds, late.holds))     # not seen comes before seen
+                         verdict=min(rest.verdict, late.verdict))   # not seen comes before seen
 
 
 def best(curves):
@@ -131,21 +127,16 @@ def best(curves):
 # The claims of each figure
 
 
-def late_slope(run):
-    """The slope of 1/L in the second half of a run, by least squares, and the R^2 of that line."""
-    t, L = (values[50:] for values in plots.smooth_loss(run))
-    slope, offset = np.polyfit(t, 1 / L, 1)
-    return slope, 1 - np.var(1 / L - slope * t - offset) / np.var(1 / L)
-
-
 def claims_1(runs):
     """Global convergence: the rate 1/t, and the directions of W and V."""
     runs = runs["full model",]
-    c, (slopes, R2) = runs[0]["config"], np.transpose([late_slope(run) for run in runs])
     t, L = plots.smooth_loss(runs[0])[0], np.array([plots.smooth_loss(run)[1] for run in runs])
+    late, inverse = t[50:], 1 / L[:, 50:]
+    slopes = np.polyfit(late, inverse.T, 1)[0] / plots.predicted_slope(runs[0]["config"])
+    R2 = [np.corrcoef(late, values)[0, 1] ** 2 for values in inverse]
     return [converges("L converges to 0", L[None], t),
             within("1/L is linear in t: R^2, second half", R2, 0.99),
-            within("1/L: slope / the derived slope", slopes / plots.predicted_slope(c), 0.85, 1.15),
+            within("1/L: slope / the derived slope", slopes, 0.85, 1.15),
             within("cosine of W and W*, end", [run["cos_W"][-1] for run in runs], 0.99),
             within("cosine of V and V*, end", [run["cos_V"][-1] for run in runs], 0.99)]
 
@@ -184,7 +175,7 @@ def claims_3(runs):
         rows += [within(f"{name}: {part}, share of the squared norm", after[0], 0.95),
                  within(f"{name}: {part}, cosine to the identity", after[1], 0.99),
                  within(f"{name}: other entries converge to 0, share of their norm left",
-                        after[2] / before[2], None, LEFT)]
+                        after[2] / before[2], greatest=LEFT)]
     return rows
 
 
@@ -197,12 +188,13 @@ def advantage(runs, optimizer):
     c, tests = redrawn[0]["config"], redrawn[0]["tests"].tolist()
     T, q = np.transpose(tests)
     names = np.where(T > c.T, [f"T_test {T}" for T in T], [f"q_test {q}" for q in q])
+    groups = {"the trained task": (T == c.T) & (q == c.q), "lengths": T > c.T, "sizes": q != c.q}
     ends, rows = np.array([run["error"][-1] for run in fixed]), []
     for how, errors in ((f"{c.eval_draws} draws", [run["error"][-1] for run in redrawn]),
                         ("one draw", [single_draw_errors(run, tests) for run in redrawn])):
-        rows += [ahead(f"{how}: redrawn ahead on {group}", (ends / errors).T[own], names[own])
-                 for group, own in (("the trained task", (T == c.T) & (q == c.q)),
-                                    ("lengths", T > c.T), ("sizes", q != c.q))]
+        ratios = (ends / errors).T                                          # (tests, seeds)
+        rows += [ahead(f"{how}: redrawn ahead on {group}", ratios[own], names[own])
+                 for group, own in groups.items()]
     return rows
 
 
@@ -234,23 +226,22 @@ def claims_5(runs):
 
 def claims_widths(runs):
     """Nets on their bound at T = 10, and attention below it."""
-    attention = runs["attention",]
-    c = attention[0]["config"]
+    c = runs["attention",][0]["config"]
     T, d, q = c.T, c.d, c.q
-    gaps, ratios, rest = [], [], []
-    for m, hidden in plots.NETS:
-        nets = runs["net", m, hidden]
-        bound, error = fcn.width_lower_bound(m, T, d, q), errors(nets, T, q)[:, -1]
-        gaps.append((error - bound) / [net["se"][-1, 0] for net in nets])
-        (ratios if m < T * d else rest).append(error / (bound if m < T * d else zero_predictor(c)))
-    own = fcn.width_lower_bound(d + c.d_e, T, d, q)
+    nets = [runs[("net", *sizes)] for sizes in plots.NETS]
+    m = np.array([m for m, _ in plots.NETS])[:, None]
+    error = np.array([errors(seeds, T, q)[:, -1] for seeds in nets])            # (nets, seeds)
+    se = np.array([[net["se"][-1, 0] for net in seeds] for seeds in nets])
+    bound, narrow = fcn.width_lower_bound(m, T, d, q), m[:, 0] < T * d
+    ends = errors(runs["attention",], T, q)[:, -1]
     return [within("T = 10: no net below the bound, (error - bound) / standard error",
-                   np.min(gaps, axis=0), -4),
+                   ((error - bound) / se).min(axis=0), -4),
             within("T = 10: nets with m < T d on the bound, error / bound",
-                   np.max(ratios, axis=0), None, 1.1),
-            within("T = 10: nets with m = T d, error / (d/(2q))", np.max(rest, axis=0), None, 0.02),
+                   (error[narrow] / bound[narrow]).max(axis=0), greatest=1.1),
+            within("T = 10: nets with m = T d, error / (d/(2q))",
+                   error[~narrow].max(axis=0) / zero_predictor(c), greatest=0.02),
             within("T = 10: attention, error / bound for nets of its width",
-                   errors(attention, T, q)[:, -1] / own, None, 0.1)]
+                   ends / fcn.width_lower_bound(d + c.d_e, T, d, q), greatest=0.1)]
 
 
 CLAIMS = {"1": claims_1, "2": claims_2, "3": claims_3, "4": claims_4, "5": claims_5,
@@ -267,8 +258,96 @@ def table(runs):
     """All claims and their verdicts, as text."""
     lines = [("figure", "claim", "allowed", "mean (least to greatest) over seeds", "seen")]
     for figure, claims in CLAIMS.items():
-        lines += [(figure, row.claim, row.allowed, row.measured, row.holds) for row in claims(runs)]
+        for row in claims(runs):
+            lines.append((figure, row.claim, row.allowed, row.measured, row.verdict))
     return aligned(lines)
+
+
+# Other readings of the paper.  The summaries that we know leave open how encodings are drawn, how
+# long they are, how many draws a training step averages, and more.
+
+
+def gaussian(rng, T, d_e):
+    """Independent directions, uniform on the sphere."""
+    E = rng.standard_normal((T, d_e))
+    return E / np.linalg.norm(E, axis=1, keepdims=True)
+
+
+sts.LAWS["gaussian"] = gaussian, lambda T: 1    # here, so that each process that trains has it
+
+FIGURES = "signs 300"   # this reading has the figures' own runs
+READINGS = {    # for each optimizer: what each reading changes in the settings of the figures
+    "gd": {
+        FIGURES: {}, "1 draw": {"draws": 1},
+        "signs 170": {"d_e": 170, "steps": 6000},
+        "signs 500": {"d_e": 500, "steps": 12000},
+        "Gaussian 300": {"law": "gaussian"},
+        "orthonormal 400": {"law": "orthonormal", "d_e": 400, "steps": 12000},
+        "d = 3": {"d": 3, "steps": 12000},
+    },
+    "adam": {
+        FIGURES: {}, "1 draw": {"draws": 1},
+        "16 draws": {"draws": 16},
+        "signs 170": {"d_e": 170},
+        "signs 500": {"d_e": 500},
+        "Gaussian 300": {"law": "gaussian"},
+        "orthonormal 400": {"law": "orthonormal", "d_e": 400},
+        "d = 3": {"d": 3},
+        "lr .003": {"lr": 0.003, "steps": 4000},
+    },
+}
+
+
+def read(optimizer):
+    """The runs of each reading with seed 0, as the claims take them.
+
+    Those that plots.py has, too, are kept where it keeps them.
+    """
+    figures = {key: arm for key, arm in plots.arms(quick=False).items() if key[0] == optimizer}
+    arms = {}
+    for reading, change in READINGS[optimizer].items():
+        for (_, pe), arm in figures.items():
+            draws = {"draws": 1} if pe == "fixed" else {}           # fixed encodings are one draw
+            if arm | change | draws != arm:
+                arms[optimizer, reading, pe] = arm | change | draws
+    kept = plots.trained(figures, seeds=[0])
+    own = plots.trained(arms, train.RUNS / "readings", seeds=[0])
+    return {reading: {key: own.get((optimizer, reading, key[1]), runs)
+                      for key, runs in kept.items()} for reading in READINGS[optimizer]}
+
+
+def with_one_draw(run):
+    """A copy of a run with the errors of single draws at the end, and no others after step 0."""
+    error = np.full_like(run["error"], np.nan)
+    error[0], error[-1] = run["error"][0], single_draw_errors(run, run["tests"].tolist())
+    return run | {"error": error}
+
+
+def cell(row):
+    """The worst number of a claim, and its verdict; "-" if it needs errors that are not known."""
+    digits = 3 if row.worst < 1 else 2 if row.worst < 10 else 0
+    number = "" if np.isnan(row.worst) else f"{row.worst:.{digits}f} "
+    return number + ("-" if "nan" in row.measured else row.verdict)
+
+
+def table_of_readings():
+    """Claims in rows, readings in columns, as text; the readings that are not our own counted."""
+    text = ""
+    for optimizer, figures in ("gd", ("2", "4")), ("adam", ("5",)):
+        readings, redrawn = read(optimizer), (optimizer, "stochastic")
+        own = readings[FIGURES]
+        readings["one draw in a test"] = own | {
+            redrawn: [with_one_draw(run) for run in own[redrawn]]}
+        lines = [("figure", optimizer, *readings, "other readings")]
+        for figure in figures:
+            for rows in zip(*[CLAIMS[figure](runs) for runs in readings.values()]):
+                others = [row.verdict for row in rows[1:-1]]
+                counts = ", ".join(f"{verdict} in {others.count(verdict)}"
+                                   for verdict in ("seen", "undecided", "not seen"))
+                lines.append((figure, rows[0].claim, *map(cell, rows),
+                              f"{counts} of {len(others)}"))
+        text += aligned(lines) + "\n"
+    return text
 
 
 def in_one_line(main):
@@ -282,12 +361,18 @@ def in_one_line(main):
 
 
 def main():
-    """Measure all claims, print their table, and write it to figures/claims.txt."""
-    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
-    legend = __doc__.split("\n\n", 2)[2]
-    text = f"{table(plots.trained(plots.arms(quick=False)))}\n{legend}"
+    """Measure all claims, print their table, and write it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("--readings", action="store_true", 
+                        help="under other readings of the paper (half an hour)")
+    if parser.parse_args().readings:
+        text, path = table_of_readings(), HERE / "figures" / "readings.txt"
+    else:
+        legend = __doc__[__doc__.index("    converges to 0"):]
+        text = f"{table(plots.trained(plots.arms(quick=False)))}\n{legend}"
+        path = HERE.parent / "figures" / "claims.txt"
     print(text)
-    (HERE.parent / "figures" / "claims.txt").write_text(text)
+    path.write_text(text)
 
 
 if __name__ == "__main__":
