@@ -21,7 +21,8 @@ It has a standard error, since each seed has its own sequences, encodings and tr
 standard errors of 1 the claim is undecided.  The ratios of all tests follow it, in their order.
 
 At the end, a test of redrawn encodings takes the mean output of 16 draws, as in the figures, or one
-draw.  No caption speaks of one draw, or of the trained task: these rows are ours.
+draw.  No caption speaks of one draw, or of the trained task: these rows are ours, and so are
+"widths" and "lengths".
 """
 
 import sys
@@ -41,7 +42,7 @@ import numpy as np
 import fcn
 import sts
 import train
-from plots import errors, single_draw_errors
+from plots import errors
 
 LEFT, FALLING, LEVEL, CONSTANT, CLEAR = 0.25, 0.9, 0.8, 0.15, 2
 ONE_SEED = 0.13     # the standard error of a ratio from one seed: what the runs of plots.py have
@@ -64,6 +65,11 @@ def within(claim, values, least=-np.inf, greatest=np.inf):
                f"{np.mean(values):.4g} ({low:.4g} to {high:.4g})",
                low if greatest == np.inf else high,
                "seen" if least <= low and high <= greatest else "not seen")
+
+
+def measured(claim, values):
+    """What is measured without a demand, and so without a verdict."""
+    return within(claim, values)._replace(allowed="-", verdict="-")
 
 
 def ahead(claim, ratios, tests):
@@ -179,6 +185,15 @@ def claims_3(runs):
     return rows
 
 
+def single_draw_errors(run, draws=24):
+    """The errors at the end with one draw of encodings in a test, means over many draws (k,)."""
+    found = []
+    for k in range(len(run["tests"])):
+        X, y, E = train.held_out(run, k, draws, part=2)
+        found.append(np.mean([sts.loss(run["W"], run["V"], X, y, E_k) for E_k in E]))
+    return found
+
+
 def advantage(runs, optimizer):
     """Fixed over redrawn encodings at the end, with the mean of 16 draws in a test, and with one.
 
@@ -191,7 +206,7 @@ def advantage(runs, optimizer):
     groups = {"the trained task": (T == c.T) & (q == c.q), "lengths": T > c.T, "sizes": q != c.q}
     ends, rows = np.array([run["error"][-1] for run in fixed]), []
     for how, errors in ((f"{c.eval_draws} draws", [run["error"][-1] for run in redrawn]),
-                        ("one draw", [single_draw_errors(run, tests) for run in redrawn])):
+                        ("one draw", [single_draw_errors(run) for run in redrawn])):
         ratios = (ends / errors).T                                          # (tests, seeds)
         rows += [ahead(f"{how}: redrawn ahead on {group}", ratios[own], names[own])
                  for group, own in groups.items()]
@@ -244,8 +259,47 @@ def claims_widths(runs):
                    ends / fcn.width_lower_bound(d + c.d_e, T, d, q), greatest=0.1)]
 
 
+def scale_and_rest(run, T, q):
+    """The slope of the output over the target, and the two parts of the error over d/(2q) (3,).
+
+    Let f = slope * target + rest by least squares.  Then the error is (1 - slope)^2 times that of
+    the zero predictor, plus the rest's.  The slope is alpha s: V = alpha V* copies tokens, and the
+    selected ones together get the attention s.
+    """
+    f, target = plots.end_outputs(run, T, q, scaled=False)
+    f, zero = f.mean(axis=0), run["config"].d / q * len(target)
+    slope = np.vdot(f, target) / np.vdot(target, target)
+    return (slope, (1 - slope) ** 2 * (target ** 2).sum() / zero,
+            ((f - slope * target) ** 2).sum() / zero)
+
+
+def claims_lengths(runs):
+    """What redrawn encodings lack on other lengths and sizes, and scaled logits.  No verdicts."""
+    rows = []
+    for optimizer in "gd", "adam":
+        c, tests = runs[optimizer, "fixed"][0]["config"], runs[optimizer, "fixed"][0]["tests"]
+        T, q = tests.T
+        for kind in plots.KINDS:
+            shares = plots.end_shares(runs, optimizer, kind, tests.tolist())
+            rows.append(measured(f"{optimizer}, {kind}: error / (d/(2q)), nine tests",
+                                 shares.mean(axis=0)))
+        slope, scale, rest = np.mean([[scale_and_rest(run, *test) for test in tests.tolist()]
+                                      for run in runs[optimizer, "stochastic"]], axis=0).T
+        for group, own in ("lengths", T > c.T), ("sizes", q != c.q):
+            rows += [measured(f"{optimizer}, {group}: output / target", slope[own]),
+                     measured(f"{optimizer}, {group}: part of the error that is this scale",
+                              (scale / (scale + rest))[own]),
+                     measured(f"{optimizer}, {group}: the other part / error on the trained task",
+                              rest[own] / (scale + rest)[0])]
+        for kind in "redrawn, 16 draws", "16 draws, scaled logits":
+            for times in 2, 5, 20, 80, 500:
+                share = plots.end_shares(runs, optimizer, kind, [(times * c.T, c.q)], n=64)
+                rows.append(measured(f"{optimizer}, {kind}: error / (d/(2q)) at {times} T", share))
+    return rows
+
+
 CLAIMS = {"1": claims_1, "2": claims_2, "3": claims_3, "4": claims_4, "5": claims_5,
-          "widths": claims_widths}
+          "widths": claims_widths, "lengths": claims_lengths}
 
 
 def aligned(lines):
@@ -319,7 +373,7 @@ def read(optimizer):
 def with_one_draw(run):
     """A copy of a run with the errors of single draws at the end, and no others after step 0."""
     error = np.full_like(run["error"], np.nan)
-    error[0], error[-1] = run["error"][0], single_draw_errors(run, run["tests"].tolist())
+    error[0], error[-1] = run["error"][0], single_draw_errors(run)
     return run | {"error": error}
 
 
@@ -363,7 +417,7 @@ def in_one_line(main):
 def main():
     """Measure all claims, print their table, and write it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("--readings", action="store_true", 
+    parser.add_argument("--readings", action="store_true",
                         help="under other readings of the paper (half an hour)")
     if parser.parse_args().readings:
         text, path = table_of_readings(), HERE / "figures" / "readings.txt"
