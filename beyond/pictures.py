@@ -1,7 +1,6 @@
 """Pictures of the task and of the model, and a movie of training:  python beyond/pictures.py
 
-All show one run on a small task, and are drawn into figures/.  With --format svg or pdf there are
-the two pictures, without the movie.  It takes some ten seconds, and without the movie five.
+They are drawn into figures/, in fifteen seconds.  With --format svg or pdf there is no movie.
 """
 
 import claims       # first: it finds the other files, and sets the number of threads
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.colors import Normalize, SymLogNorm
 from PIL import Image
 
 import plots
@@ -18,21 +18,13 @@ import sts
 import train
 from plots import THEORY
 
-# A color means one thing: a selected position, another one, the output, the target (THEORY), and
-# entries of matrices, which are brown below 0 and green above 0.
-SELECTED, UNSELECTED, OUTPUT, ENTRIES = "#0072B2", "#BBBBBB", "#CC3377", "BrBG"
+# A color means one thing: a selected position, another one, the output, the target (THEORY).
+# Entries of matrices are red above 0, as in Figure 3, and grey below 0.
+SELECTED, UNSELECTED, OUTPUT, ENTRIES = "#0072B2", "#BBBBBB", "#009E73", "RdGy_r"
 SHOWN = 12                              # the coordinates of encodings that are drawn
-FRAMES = 50                             # of the movie, after its first one
-
-
-def trained(steps=9600, evaluations=400):
-    """A run on a small task, and its weights (t, W, V) at each evaluation."""
-    run = train.start(train.configuration(
-        T=20, d=3, q=2, d_e=60, batch=256, lr=1, steps=steps,
-        evaluations=evaluations, T_test=[], q_test=[]))
-    states = [(0, run["W"], run["V"])]
-    train.descend(run, lambda run: states.append((run["t"], run["W"], run["V"])))
-    return run, states
+TASK = {"T": 20, "d": 3, "q": 2, "d_e": 60, "lr": 1.0, "steps": 9600, "evaluations": 1,
+        "T_test": [], "q_test": []}
+MOVIE = TASK | {"T": 50, "d_e": 100, "lr": 2.0, "steps": 2000, "fresh": True, "evaluations": 50}
 
 
 def example(c):
@@ -43,26 +35,25 @@ def example(c):
     return X, y, E, [SELECTED if j in y[0] else UNSELECTED for j in range(c.T)]
 
 
-def diagonals(c, W, V):
+def diagonals(run):
     """The mean of W's diagonal on encodings, and of V's diagonal on tokens."""
-    return W.diagonal()[c.d:].mean(), V.diagonal().mean()
+    return run["W"].diagonal()[run["config"].d:].mean(), run["V"].diagonal().mean()
 
 
 def show_attention(axis, c, P, colors):
     """Bars for the attention on each token, and a dotted line at 1/q; returns the bars."""
     axis.axhline(1 / c.q, color=THEORY, linestyle=":")
-    axis.text(c.T - 0.5, 1 / c.q, "1/q", color=THEORY, ha="right", va="bottom")
-    axis.set(xlim=(-0.5, c.T - 0.5), ylim=(0, 1.25 / c.q), ylabel="weight $P_j$",
-             xticks=range(c.T))
+    axis.text(0, 1 / c.q, "1/q", color=THEORY, va="bottom")
+    axis.set(xlim=(-0.5, c.T - 0.5), ylim=(0, 1.3 / c.q), ylabel="weight $P_j$")
     return axis.bar(range(c.T), P, color=colors)
 
 
-def heat_map(axis, matrix, limit, d=0):
-    """A heat map of entries from -limit to limit, and a line after d columns; returns its image."""
+def heat_map(axis, matrix, norm, d=0):
+    """A heat map of entries, with a line after d columns; returns its image."""
     axis.set(xticks=[], yticks=[])
     axis.axvline(d - 0.5, color="k", linewidth=1)
     axis.grid(False)
-    return axis.imshow(matrix, cmap=ENTRIES, vmin=-limit, vmax=limit, interpolation="nearest")
+    return axis.imshow(matrix, cmap=ENTRIES, norm=norm, interpolation="nearest", aspect="auto")
 
 
 def frame_selected(axis, y, height):
@@ -72,38 +63,37 @@ def frame_selected(axis, y, height):
                                      linewidth=3, clip_on=False))
 
 
-def task(run, states):
+def task(run):
     """The task and its solution: a sequence, attention before and after training, the output."""
     c = run["config"]
     X, y, E, colors = example(c)
-    figure, axes = plt.subplots(3, 2, figsize=(14, 8.6), width_ratios=[2.6, 1])
-    figure.get_layout_engine().set(h_pad=0.12)
+    figure, axes = plt.subplots(3, 2, figsize=(10, 8), width_ratios=[2.4, 1])
     tokens = axes[0, 0]
-    image = heat_map(tokens, X[0].T, 2.5)
-    figure.colorbar(image, ax=tokens, label="entry of $x_j$", ticks=[-2, 0, 2])
+    heat_map(tokens, X[0].T, Normalize(-2.5, 2.5))
     frame_selected(tokens, y, c.d)
-    tokens.set(title=f"T = {c.T} tokens $x_j$ in $R^{c.d}$; q = {c.q} of them are selected (blue)",
-               xticks=range(c.T), yticks=range(c.d), yticklabels=range(1, c.d + 1),
-               ylabel="coordinate", aspect="auto")
+    tokens.set(title=f"T = {c.T} tokens $x_j$ in $R^{c.d}$, q = {c.q} are selected (blue)",
+               yticks=range(c.d), yticklabels=range(1, c.d + 1), ylabel="coordinate")
     outputs = [("target", sts.sts_target(X, y)[0], THEORY)]
-    for axis, (t, W, V) in zip(axes[1:, 0], (states[0], states[-1])):
-        when, P = f"after {t} steps" if t else "before training", sts.attention(W, X, y, E)[0]
-        show_attention(axis, c, P, colors)
+    for axis, when, model in ((axes[1, 0], "before training", train.start(c)),
+                              (axes[2, 0], f"after {c.steps} steps", run)):
+        show_attention(axis, c, sts.attention(model["W"], X, y, E)[0], colors)
         axis.set_title(f"attention {when}")
-        outputs.append((f"output {when}", sts.forward(W, V, X, y, E)[0][0], OUTPUT))
+        f = sts.forward(model["W"], model["V"], X, y, E)[0][0]
+        outputs.append((f"output {when}", f, OUTPUT))
+    for axis in axes[:, 0]:
+        axis.set_xticks(range(0, c.T, 5))
     axis.set_xlabel("position j")
     limit = 1.4 * abs(outputs[0][1]).max()
     for axis, (name, vector, color) in zip(axes[:, 1], outputs):
         axis.barh(range(c.d), vector, color=color)
+        axis.axvline(0, color=color, linewidth=1)
         axis.set(title=name, xlim=(-limit, limit), ylim=(c.d - 0.5, -0.5), yticks=range(c.d),
-                 yticklabels=range(1, c.d + 1), ylabel="coordinate")
-        if abs(vector).max() < 0.02 * limit:
-            axis.text(0.04 * limit, (c.d - 1) / 2, "0", color=color, va="center")
+                 yticklabels=range(1, c.d + 1))
     axis.set_xlabel("value")
     figure.suptitle("Sparse token selection: output the mean of the selected tokens")
-    plots.caption(figure, f"The trained V makes tokens {diagonals(c, W, V)[1]:.2f} times as large, "
-                  f"since in the mean over sequences {run['on_selected'][-1]:.2f} of the attention "
-                  "is on selected tokens.")
+    plots.caption(figure, f"A small task: T = {c.T}, q = {c.q}, d = {c.d}. Entries are red above 0 "
+                  f"and grey below. On average {run['on_selected'][-1]:.2f} of the attention is on "
+                  f"selected tokens, so V makes them {diagonals(run)[1]:.2f} times as large.")
     return figure
 
 
@@ -117,116 +107,112 @@ def model(run):
     (f,), (_, (z_query,), _, (P,), (z,)) = sts.forward(W, V, X, y, E)
     Z, Wz = np.column_stack([X[0], E]).T, W @ z_query       # (d + d_e, T), (d + d_e)
     scale = np.where(np.arange(rows) < d, 1, np.sqrt(c.d_e))[:, None]
-    on_W, on_V = diagonals(c, W, V)
+    figure, axes = plt.subplots(2, 5, figsize=(10, 7.6), width_ratios=[5, 1, 4, 1, 5])
+    (keys, query, weights, product, logits), (output, empty, values, read, attention) = axes
+    empty.set_axis_off()
 
-    figure = plt.figure(figsize=(14, 8.6))
-    figure.get_layout_engine().set(h_pad=0.12)
-    left, right = figure.add_gridspec(1, 2, width_ratios=[1, 2.8])
-    upper, lower = right.subgridspec(2, 1)
-    keys = figure.add_subplot(left)
-    query, weights, product, logits = upper.subgridspec(1, 4, width_ratios=[1, 7, 1, 10]).subplots()
-    output, values, read, attention = lower.subgridspec(1, 4, width_ratios=[6, 7, 1, 10]).subplots()
-
-    def columns(axis, matrix, title, shape, limit=2.5, names=(), line=0):
+    def column(axis, matrix, limit=2.5, line=0):
         """A matrix with d token entries in each column, and below a line the encoding."""
-        heat_map(axis, matrix, limit, line)
-        axis.set(title=title, xlabel=shape, aspect="auto")
+        heat_map(axis, matrix, Normalize(-limit, limit), line)
         axis.axhline(d - 0.5, color="k", linewidth=1)
-        axis.set_yticks([(d - 1) / 2, d + (SHOWN - 1) / 2][:len(names)], names)
 
-    columns(keys, Z[:rows] * scale, "keys $Z$: column $j$ is\n$z_j = (x_j, e_j)$",
-            f"$(d + d_e) × T$ = {width} × {c.T}", names=["$x_j$", "$e_j$"])
+    column(keys, Z[:rows] * scale)
+    keys.set_yticks([(d - 1) / 2, d + (SHOWN - 1) / 2], ["$x_j$", "$e_j$"])
     frame_selected(keys, y, rows)
-    keys.set_xticks(sorted(y[0]))
-    for axis, vector, title, limit, names in (
-            (query, z_query, "query\n$z_{query}$", 2.5, ["0", "$U$"]),
-            (product, Wz, "$W z_{query}$", abs(Wz).max() * np.sqrt(c.d_e), []),
-            (read, z, "$z = Z P$", 2.5, [])):
-        columns(axis, vector[:rows, None] * scale, title, f"$d + d_e$\n= {width}", limit, names)
-    columns(weights, W[:rows, :rows],
-            f"$W$ compares encodings\n(mean of its diagonal: {on_W:.2f})",
-            f"$(d + d_e) × (d + d_e)$\n= {width} × {width}", abs(W).max(), line=d)
-    heat_map(values, V[:, :rows], abs(V).max(), d)
-    values.set(title=f"$V$ copies tokens\n(mean of its diagonal: {on_V:.2f})",
-               xlabel=f"$d × (d + d_e)$\n= {d} × {width}")
-    for axis, heights, title in (
-            (logits, Z.T @ Wz, "logits $A = Z^T W z_{query}$"),
-            (attention, P, f"attention $P$ = softmax$(A)$:\n{P[y[0]].sum():.2f} on selected tokens")):
+    column(query, z_query[:rows, None] * scale)
+    query.set_yticks([(d - 1) / 2, d + (SHOWN - 1) / 2], ["0", "$U$"])
+    column(weights, W[:rows, :rows], abs(W).max(), d)
+    column(product, Wz[:rows, None] * scale, abs(Wz).max() * np.sqrt(c.d_e))
+    column(read, z[:rows, None] * scale)
+    heat_map(values, V[:, :rows], Normalize(-abs(V).max(), abs(V).max()), d)
+    values.set_aspect("equal")
+    for axis, heights in (logits, Z.T @ Wz), (attention, P):
         axis.bar(range(c.T), heights, color=colors)
-        axis.set(title=title, xlabel=f"$T$ = {c.T} positions", xticks=sorted(y[0]),
-                 xlim=(-0.5, c.T - 0.5))
+        axis.set(xlim=(-0.5, c.T - 0.5))
+    for axis in keys, logits, attention:
+        axis.set_xticks(sorted(y[0]))
     for shift, name, vector, color in ((-0.2, "output", f, OUTPUT),
                                        (0.2, "target", sts.sts_target(X, y)[0], THEORY)):
         output.bar(np.arange(1, d + 1) + shift, vector, 0.4, color=color, label=name)
-    output.set(title="output $f = V z$\nbeside the target", xlabel=f"$d$ = {d} coordinates",
-               xticks=range(1, d + 1), ylim=(None, 1.8 * f.max()))
+    output.set(xticks=range(1, d + 1), ylim=(None, 2 * f.max()))
     output.legend(loc="upper left")
+    for axis, title, shape in (
+            (keys, "keys $Z$", f"$(d + d_e) × T$\n= {width} × {c.T}"),
+            (query, "$z_{query}$", f"$d + d_e$\n= {width}"),
+            (weights, "$W$ compares\nencodings",
+             f"$(d + d_e) × (d + d_e)$\n= {width} × {width}"),
+            (product, "$W z_{query}$", f"$d + d_e$\n= {width}"),
+            (logits, "logits\n$A = Z^T W z_{query}$", f"T = {c.T}"),
+            (attention, f"attention $P$: {P[y[0]].sum():.2f}\non selected tokens", f"T = {c.T}"),
+            (read, "$z = Z P$", f"$d + d_e$\n= {width}"),
+            (values, "$V$ copies\ntokens", f"$d × (d + d_e)$\n= {d} × {width}"),
+            (output, "output $f = V z$", f"d = {d}")):
+        axis.set(title=title, xlabel=shape)
     for axis, end, shift, text, ha, va in (         # the way from the query to the output
             (query, (1, 0.5), (4, 0), "→", "left", "center"),
             (weights, (1, 0.5), (4, 0), "→", "left", "center"),
             (logits, (0, 0.5), (-30, 0), "$Z^T$\n→", "right", "center"),
             (logits, (0.5, 0), (0, -42), "↓ softmax", "center", "top"),
-            (attention, (0, 0.5), (-60, 0), "$Z$\n←", "right", "center"),
+            (attention, (0, 0.5), (-40, 0), "$Z$\n←", "right", "center"),
             (read, (0, 0.5), (-4, 0), "←", "right", "center"),
             (values, (0, 0.5), (-4, 0), "←", "right", "center")):
         axis.annotate(text, end, shift, "axes fraction", "offset points", fontsize=20, ha=ha,
                       va=va, multialignment="center")
-    figure.suptitle(r"$f \;=\; V\; Z\; \mathrm{softmax}(Z^T\, W\, z_{query})$", fontsize=26)
+    figure.suptitle(r"$f \;=\; V\; Z\; \mathrm{softmax}(Z^T\, W\, z_{query})$", fontsize=24)
     U = " + ".join(f"$e_{{{j}}}$" for j in sorted(y[0]))
-    plots.caption(figure, f"The model after {c.steps} steps, on one sequence. Selected positions "
-                  f"are blue, $U$ = {U}. Entries above 0 are green, below 0 brown, with a scale "
-                  f"for each part; {SHOWN} of {c.d_e} coordinates of encodings are drawn.")
+    plots.caption(figure, f"One sequence, after {c.steps} steps. Selected positions are blue, "
+                  f"$U$ = {U}. Entries are red above 0, with a scale for each part. {SHOWN} of "
+                  f"{c.d_e} coordinates of encodings are drawn.")
     return figure
 
 
-def movie(run, states):
+def movie(states):
     """Attention on one sequence, W, V, the loss and both diagonals: yields each frame's figure."""
-    c = run["config"]
+    c, t = states[0]["config"], states[0]["eval_step"]
     X, y, E, colors = example(c)
-    states, size = states[:FRAMES + 1], c.d + SHOWN
-    steps, means = [t for t, *_ in states], np.array([diagonals(c, W, V) for _, W, V in states])
-    figure = plt.figure(figsize=(14, 8.6), dpi=60)
-    figure.get_layout_engine().set(h_pad=0.12)
+    size, means = c.d + SHOWN, np.array([diagonals(state) for state in states])
+    loss = [part.mean() for part in np.split(states[-1]["loss"], t[1:-1])]
+    figure = plt.figure(figsize=(10, 7), dpi=84)
     title = figure.suptitle("")
-    grid = figure.add_gridspec(1, 2, width_ratios=[1, 1.7])
+    grid = figure.add_gridspec(1, 2, width_ratios=[1, 1.9])
     left = grid[0].subgridspec(2, 1, height_ratios=[size, c.d]).subplots()
     top, middle, bottom = grid[1].subgridspec(3, 1).subplots()
     bars = show_attention(top, c, np.zeros(c.T), colors)
-    top.set_title(f"attention at each position of a sequence; {c.q} selected ones are blue")
+    top.set_title(f"attention on T = {c.T} tokens, q = {c.q} are selected (blue)")
+    scale = SymLogNorm(0.1, vmin=-15, vmax=15)                      # as in Figure 3
     images = []
-    for i, (axis, name) in enumerate(zip(left, "WV"), 1):
-        matrices = np.array([state[i][:size, :size] for state in states])
-        images.append(heat_map(axis, matrices[0], abs(matrices).max(), c.d))
+    for axis, name in zip(left, "WV"):
+        images.append(heat_map(axis, states[0][name][:size, :size], scale, c.d))
         axis.set_title(f"{name}: tokens | encodings")
-    loss, = middle.plot([], [], color=THEORY)
-    level = (sts.sts_target(*train.batch(c, 0)) ** 2).sum() / c.batch / 2
-    plots.zero_line(middle, level, "zero predictor on these sequences")
-    middle.set(title="training loss: a plateau comes first", xlim=(0, steps[-1]),
-               ylim=(0, 1.3 * level))
+    curve, = middle.plot([], [], color=THEORY)
+    plots.zero_line(middle, claims.zero_predictor(c))
+    middle.set(title="training loss: a plateau comes first",
+               ylim=(0, 1.4 * claims.zero_predictor(c)))
     lines = [bottom.plot([], [], style, color=THEORY, label=text)[0]
              for style, text in (("-", "W, on encodings"), ("--", "V, on tokens"))]
     bottom.legend(loc="upper left")
-    bottom.set(title="means of the diagonals: V is large while attention is spread",
-               xlabel="step t", xlim=(0, steps[-1]), ylim=(0, 1.25 * means.max()))
-    plots.caption(figure, f"Encodings are redrawn. W and V start at 0; {size} of their "
-                  f"{c.d + c.d_e} coordinates are drawn, green above 0.", c)
+    bottom.set(title="means of the diagonals", xlabel="step t", ylim=(0, 1.25 * means.max()))
+    for axis in middle, bottom:
+        axis.set(xlim=(0, c.steps), xticks=np.linspace(0, c.steps, 5))
+    plots.caption(figure, "Redrawn encodings, fresh sequences, from W = V = 0. Red: entries above "
+                  f"0, on one scale in W and V. {SHOWN} of {c.d_e} encoding coordinates are drawn.")
 
-    for k, (t, W, V) in enumerate(states):
-        for bar, weight in zip(bars, sts.attention(W, X, y, E)[0]):
+    for k, state in enumerate(states):
+        for bar, weight in zip(bars, sts.attention(state["W"], X, y, E)[0]):
             bar.set_height(weight)
-        for image, matrix in zip(images, (W, V)):
-            image.set_data(matrix[:size, :size])
-        loss.set_data(range(t), run["loss"][:t])
+        for image, name in zip(images, "WV"):
+            image.set_data(state[name][:size, :size])
+        curve.set_data((t[:k] + t[1:k + 1]) / 2, loss[:k])
         for line, values in zip(lines, means.T):
-            line.set_data(steps[:k + 1], values[:k + 1])
-        title.set_text(f"Learning to select tokens: step {t}")
+            line.set_data(t[:k + 1], values[:k + 1])
+        title.set_text(f"Learning to select tokens: step {t[k]}")
         figure.canvas.draw()
         figure.set_layout_engine("none")        # the first frame's layout is that of all
         yield figure
 
 
 def main():
-    """Train a run on the small task, and draw it."""
+    """Train on the two small tasks, and draw the pictures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=plots.HERE / "figures", help="their folder")
     parser.add_argument("--format", choices=["png", "pdf", "svg"], default="png",
@@ -234,13 +220,16 @@ def main():
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     with plt.rc_context(plots.STYLE):
-        run, states = trained()
-        for name, figure in ("task", task(run, states)), ("model", model(run)):
-            figure.savefig(args.out / f"{name}.{args.format}")
-            print(args.out / f"{name}.{args.format}")
+        run = train.train(**TASK)
+        for draw in task, model:
+            path = args.out / f"{draw.__name__}.{args.format}"
+            draw(run).savefig(path, dpi=140)
+            print(path)
         if args.format == "png":
+            states = []
+            train.train(lambda run: states.append(dict(run)), **MOVIE)
             frames = [Image.fromarray(np.array(figure.canvas.buffer_rgba())).convert("RGB")
-                      for figure in movie(run, states)]
+                      for figure in movie(states)]
             pauses = [1000, *[125] * (len(frames) - 2), 3000]       # milliseconds
             frames[0].save(args.out / "movie.gif", save_all=True, append_images=frames[1:],
                            duration=pauses, loop=0)
