@@ -59,14 +59,14 @@ def runs():
 @pytest.fixture
 def one_draw(monkeypatch):
     """Made-up runs have no trained weights; with one draw their errors are 1.2 times as large."""
-    monkeypatch.setattr(claims, "single_draw_errors", lambda run, tests: [
-        1.2 * run["error"][-1, run["tests"].tolist().index([*test])] for test in tests])
+    monkeypatch.setattr(claims, "single_draw_errors", lambda run: 1.2 * run["error"][-1])
+    monkeypatch.setattr(plots, "end_outputs", lambda *given, **n: (np.ones((2, 3, 5)), np.eye(3, 5)))
 
 
 def failing(runs):
     """The claims that fail: their figures and texts."""
     return [f"{figure} {row.claim}" for figure, measure in claims.CLAIMS.items()
-            for row in measure(runs) if row.verdict != "seen"]
+            for row in measure(runs) if row.verdict not in ("seen", "-")]
 
 
 # Columns of errors: 0 is the trained task, 1 to 4 are longer, 5 to 8 have q = 2, 4, 5, 8.
@@ -130,7 +130,8 @@ def test_the_table_has_the_committed_claims_and_limits(runs, one_draw, monkeypat
         rows, expected = ([re.split("  +", line) for line in table.split("\n\n")[0].splitlines()]
                           for table in (text, committed))
         assert [row[:3] for row in rows] == [row[:3] for row in expected]   # with all limits
-        assert {row[-1] for row in rows[1:]} == {verdict}
+        assert {row[-1] for row in rows[1:]} == {verdict, "-"}
+        assert {row[0] for row in rows if row[-1] == "-"} == {"lengths"}
 
 
 def test_the_line_through_the_inverse_loss_is_that_of_the_second_half(runs):
@@ -171,7 +172,7 @@ def test_errors_with_one_draw_are_means_over_draws_on_the_sequences_of_the_figur
     run = train.train(T=6, q=2, d_e=9, T_test=[9], q_test=[3], steps=30, lr=1, evaluations=1,
                       eval_sequences=8)
     rng, tests = np.random.default_rng(0), [(9, 2), (6, 3)]
-    for k, (T, q), mean in zip((1, 2), tests, claims.single_draw_errors(run, tests, 1000)):
+    for k, (T, q), mean in zip((1, 2), tests, claims.single_draw_errors(run, 1000)[1:]):
         X, y, _ = train.held_out(run, k, 1)
         own = [sts.loss(run["W"], run["V"], X, y, E)
                for E in sts.positional_encoding("rademacher", T, 9, rng, 1000)]
@@ -212,6 +213,36 @@ def test_a_row_names_its_worst_test(runs, one_draw, k):
     assert len(rows) >= 5
     for row in rows:
         assert (f", T_test {T}; all" if k < 5 else f", q_test {q}; all") in row.measured
+
+
+def test_the_error_is_its_scale_and_a_rest(monkeypatch):
+    target, rest = np.array([[1.0, 0], [0, 2]]), np.array([[0.0, 1], [1, 0]])
+    f = np.array([0.5 * target + 3 * rest + 1, 0.5 * target - rest - 1])    # the mean: rest once
+    monkeypatch.setattr(plots, "end_outputs", lambda run, T, q, scaled: (f, target))
+    slope, scale, left = claims.scale_and_rest({"config": train.configuration(d=2)}, 300, 4)
+    assert (slope, scale, left) == pytest.approx((0.5, 0.25 * 5 / 2 * 4 / 2, 2 / 2 * 4 / 2))
+    error = ((f.mean(axis=0) - target) ** 2).sum() / (2 * len(target))
+    assert scale + left == pytest.approx(error / (2 / (2 * 4)))
+
+
+def test_rows_of_lengths_speak_of_the_tests_that_they_name(runs, monkeypatch):
+    monkeypatch.setattr(claims, "scale_and_rest", lambda run, T, q: (T * q, T, 3 * q))
+    monkeypatch.setattr(plots, "end_shares", lambda runs, optimizer, kind, tests, n=128: np.array(
+        [[T * q + len(kind) + seed for T, q in tests] for seed in (0, 1, 2)]))
+    found = {row.claim: row.measured for row in claims.claims_lengths(runs)}
+    assert found["gd, fixed: error / (d/(2q)), nine tests"].endswith(f" ({100 + 6} to {400 + 6})")
+    assert found["adam, lengths: output / target"] == "243 (186 to 300)"
+    assert found["gd, sizes: output / target"].endswith("(100 to 400)")
+    assert found["gd, lengths: part of the error that is this scale"].endswith(
+        f"({62 / 71:.4g} to {100 / 109:.4g})")
+    assert found["gd, sizes: the other part / error on the trained task"].endswith(
+        f"({6 / 59:.4g} to {24 / 59:.4g})")
+    for optimizer in "gd", "adam":
+        for kind in "redrawn, 16 draws", "16 draws, scaled logits":
+            for times in 2, 5, 20, 80, 500:
+                least = 50 * times * 3 + len(kind)
+                assert found[f"{optimizer}, {kind}: error / (d/(2q)) at {times} T"] == (
+                    f"{least + 1:.4g} ({least:.4g} to {least + 2:.4g})")
 
 
 # Other readings

@@ -108,6 +108,27 @@ def test_fixed_encodings_train_like_one_hot_ones_and_have_the_loss_at_other_leng
     assert exact > 2 * theory.test_loss(a[-1], alpha[-1], T_test, d, q_test)
 
 
+@pytest.mark.parametrize("T_test, q_test", [(40, 2), (320, 2), (20, 1), (20, 5), (64, 3)])
+def test_scaled_logits_keep_the_scale_of_the_output(T_test, q_test):
+    """As in plots.length_factor: a' = a + ln[(T' - q') q/(q' (T - q))] has the s of training."""
+    T, d, q, a, alpha = 20, 3, 2, 2.5, 1.2
+    s = q * math.exp(a) / (q * math.exp(a) + T - q)
+    scaled = a + math.log((T_test - q_test) * q / (q_test * (T - q)))
+    share = (1 - alpha * s) ** 2 + alpha ** 2 * (1 - s) ** 2 * q_test / (T_test - q_test)
+    assert math.isclose(theory.test_loss(scaled, alpha, T_test, d, q_test), d / (2 * q_test) * share)
+
+
+def test_the_dip_at_another_size_is_where_the_output_first_has_the_right_scale():
+    """alpha s passes 1 while alpha overshoots, so the error falls, rises, and falls again."""
+    _, a, alpha = theory.descend(one_hot, 5.0, 8000, (300, 5), 200, 5, 3)
+    error, selected = theory.test_loss(a, alpha, 200, 5, 8), 8 * np.exp(a)
+    scale = alpha * selected / (selected + 192)
+    rising = np.flatnonzero(np.diff(error) > 0)
+    dip = rising[0]
+    assert abs(scale[dip] - 1) < 0.06 and scale[rising[-1] + 1] > 1.5
+    assert error[rising[-1] + 1] > 1.5 * error[dip] > 5 * error[-1]
+
+
 def test_at_the_trained_length_the_losses_of_fixed_and_redrawn_encodings_are_those_of_descent():
     a, alpha = 3.0, 1.4
     assert math.isclose(theory.test_loss(a, alpha, 30, 5, 3), one_hot(a, alpha, 30, 5, 3)[0])
