@@ -97,35 +97,34 @@ def constraints(X, Z, alpha):
 def margin(A, norm):
     """W_F (norm "fro") or W_nuc ("nuc") of A (m, d, d), and a certificate a (m,) >= 0.
 
-    |sum_j a_j A_j| <= 1 in the dual norm: Frobenius, or the largest singular value.  So from
-    A_j . W >= 1 follows sum(a) <= (sum_j a_j A_j) . W <= |W|.  For the W that we return both ends
-    agree to 1e-8.
+    The dual norm of sum_j a_j A_j is 1; it is Frobenius again, or the largest singular value.  So
+    from A_j . W >= 1 follows sum(a) <= (sum_j a_j A_j) . W <= |W|.  For the W that we return both
+    ends agree to 1e-8.
 
     Found by ADMM on: min |U| subject to U = W, z = M w, z >= 1.  Here w and the rows of M are W and
     the A_j as vectors, and V and y are the scaled multipliers of the two equations.  Derived here.
-    Raises ValueError if the constraints are infeasible.
     """
     m, d, _ = A.shape
     M = A.reshape(m, d * d)
     inverse = np.linalg.inv(np.eye(d * d) + M.T @ M)
-    V, z, y, U = np.zeros((d, d)), np.ones(m), np.zeros(m), np.zeros((d, d))
+    U, V, z, y = np.zeros((d, d)), np.zeros((d, d)), np.ones(m), np.zeros(m)
     for step in range(1, 5001):
         w = inverse @ ((U - V).ravel() + M.T @ (z - y))
         W = w.reshape(d, d)
-        if norm == "fro":                                            # U: W + V, shorter by 1
-            U = (W + V) * (1 - 1 / max(np.linalg.norm(W + V), 1))
-        else:                                                        # singular values less by 1
+        if norm == "fro":
+            U = (W + V) * (1 - 1 / max(np.linalg.norm(W + V), 1))    # the norm less by 1
+        else:
             left, sigma, right = np.linalg.svd(W + V)
-            U = left * np.maximum(sigma - 1, 0) @ right
+            U = left * np.maximum(sigma - 1, 0) @ right              # singular values less by 1
         z = np.maximum(M @ w + y, 1)
         V += W - U
         y += M @ w - z
         if step % 25 == 0:                                           # try to certify U / least
             a, least = np.maximum(-y, 0), (M @ U.ravel()).min()
-            a /= np.linalg.norm((a @ M).reshape(d, d), "fro" if norm == "fro" else 2) or 1.0
+            a /= np.linalg.norm((a @ M).reshape(d, d), {"fro": "fro", "nuc": 2}[norm]) or 1.0
             if least > 0 and a.sum() >= (1 - 1e-8) * np.linalg.norm(U, norm) / least:
                 return U / least, a
-    raise ValueError(f"infeasible: found no certified W with A_j . W >= 1, {A.shape=}")
+    raise ValueError("infeasible: found no certified W with A_j . W >= 1")
 
 
 def svms(X, Z, W):
@@ -138,24 +137,20 @@ def two_samples(phi):
     """X (2, 2, 2), Z, G, W_F and W_nuc (2, 2): the smallest case whose two SVMs differ.  Derived.
 
     Sample i has two tokens: delta_i with score 1, and 0 with score 0; z_i is the i-th unit vector.
-    delta_1 and delta_2 are unit vectors at the angle phi (radians, between 0 and pi).  Let u be
-    the direction of delta_1 + delta_2, and c = cos(phi/2).
+    delta_1 and delta_2 are unit vectors at the angle phi (radians, below pi/2).  Let u be the
+    direction of delta_1 + delta_2, and c = cos(phi/2).
 
         W_F   = [delta_1, delta_2] has the norm sqrt(2)
         W_nuc = u (1, 1) / c       has the norm sqrt(2)/c, certified by a_1 = a_2 = sqrt(1/2)/c
 
-    c is also the cosine between W_F and W_nuc.  Beyond 90 degrees delta_1 - delta_2, (1, -1) and
-    the sine take the places of delta_1 + delta_2, (1, 1) and the cosine.
-
-    Below 90 degrees (delta_1 - delta_2) (1, -1) separates the tokens, too.  It is a saddle, where
-    K Q^T stays long if K^T u + Q^T (1, 1) / sqrt(2) is small at the start.
+    c is also the cosine between W_F and W_nuc.  (delta_1 - delta_2) (1, -1) separates the tokens,
+    too.  It is a saddle, where K Q^T stays long if K^T u + Q^T (1, 1) / sqrt(2) is small at first.
     """
-    sign = 1 if phi <= np.pi / 2 else -1
     delta = np.array([[1, 0], [np.cos(phi), np.sin(phi)]])
-    u = delta[0] + sign * delta[1]
+    u = delta[0] + delta[1]
     X = np.stack([delta, 0 * delta], axis=1)
     G = np.array([[1.0, 0.0], [1.0, 0.0]])
-    return X, np.eye(2), G, delta.T, np.outer(u, [1, sign]) / (u @ delta[0])
+    return X, np.eye(2), G, delta.T, np.outer(u, [1, 1]) / (u @ delta[0])
 
 
 def random_instances(rng, R, n=6, T=8, d=10):

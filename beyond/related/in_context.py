@@ -214,13 +214,13 @@ HARMONIC = np.diag(1 / np.arange(1, 11)) * 10 / (1 / np.arange(1, 11)).sum()    
 FADING = 0.9 ** abs(np.subtract.outer(np.arange(31), np.arange(31)))            # R, n = 30
 
 
-def demo(steps=3000):
+def demo():
     """Print trained attention beside the best step of PGD, then the closed forms under drift."""
     print("Claim: trained linear attention is one step of preconditioned gradient descent (PGD).")
-    print(f"n = 20 examples, d = 5, no noise; {steps} steps of Adam:")
+    print("n = 20 examples, d = 5, no noise; 3000 steps of Adam:")
     law = 20, I5, I5, 0                                     # n, Sx, Sb, s2
     W, L = best_map(*law)
-    A, h = train_attention(np.random.default_rng(0), (sample_linear, *law), 5, steps)
+    A, h = train_attention(np.random.default_rng(0), (sample_linear, *law), 5, 3000)
     learned = A[:5, :5] * h[5]
     more = excess(attention_loss, [A, h], W, (sample_linear, *law), 100)
     equal, best = [drift_risk(I5, omega, FADING, 0) for omega in best_weights(FADING, 5, 0)]

@@ -36,16 +36,14 @@ import argparse
 
 import numpy as np
 
-LOSSES = {"logistic": (lambda f: np.log(1 + np.exp(-f)), lambda f: -np.logaddexp(0, f)),
-          "linear": (lambda f: -f, lambda f: 0 * f)}                 # name: l(f), ln(-l'(f))
+LOG_SLOPE = {"logistic": lambda f: -np.logaddexp(0, f), "linear": lambda f: 0 * f}  # ln(-l'(f))
 
 
 def hard_margin(A, b):
     """w (d,) = argmin |w| subject to A w >= b, and its multipliers a (m,): w = A^T a, a >= 0.
 
-    A (m, d) has no zero rows, b is (m,).  Hildreth's dual coordinate ascent (our choice): row by
-    row, change a_i until the constraint holds with equality or a_i is 0.  Raises ValueError if no
-    w satisfies the constraints; then a grows without end.
+    A is (m, d), b (m,).  Hildreth's dual coordinate ascent (our choice): row by row, change a_i
+    until that constraint holds with equality, or a_i is 0.  Raises ValueError if infeasible.
     """
     w, a, squares = np.zeros(A.shape[1]), np.zeros(len(A)), (A * A).sum(axis=1)
     for _ in range(5000):
@@ -58,14 +56,14 @@ def hard_margin(A, b):
         if largest < 1e-13 * (1 + a.max()):
             return w, a
     if (A @ w - b).min() < -1e-6:
-        raise ValueError(f"infeasible: found no w with A w >= b, {A.shape=}")
+        raise ValueError("infeasible: found no w with A w >= b")
     return w, a
 
 
 def token_svm(K, alpha, margin=1.0):
     """p_mm (d,) of the tokens alpha (n,), its multipliers a (n, T), 0 at alpha, and D (n, T, d).
 
-    margin (n, 1) replaces the 1 in p.D_it >= 1.  Official code.  Raises ValueError as hard_margin.
+    margin (n, 1) replaces the 1 in p.D_it >= 1.  Official code.
     """
     n, T, _ = K.shape
     others = np.arange(T) != np.reshape(alpha, (n, 1))               # (n, T)
@@ -80,13 +78,6 @@ def locally_optimal(K, G, alpha):
     p_mm, _, D = token_svm(K, alpha)
     best = G[np.arange(len(G)), alpha][:, None]                      # (n, 1)
     return (best > G)[abs(D @ p_mm - 1) < 1e-6].all()
-
-
-def loss(p, K, G, kind="logistic"):
-    """The loss L.  Official code.  Takes complex p too, which a check of the gradients needs."""
-    s = np.exp(K @ p)                                                # (n, T)
-    f = (s * G).sum(axis=1) / s.sum(axis=1)                          # (n,)
-    return LOSSES[kind][0](f).mean()
 
 
 def descent_direction(p, K, G, kind="logistic"):
@@ -104,7 +95,7 @@ def descent_direction(p, K, G, kind="logistic"):
     a = a - a.max(axis=1, keepdims=True)
     log_s = a - np.log(np.exp(a).sum(axis=1, keepdims=True))         # (n, T)
     f = (np.exp(log_s) * G).sum(axis=1)                              # (n,)
-    log_w = LOSSES[kind][1](f)[:, None, None] + log_s[:, :, None] + log_s[:, None]   # (n, T, T)
+    log_w = LOG_SLOPE[kind](f)[:, None, None] + log_s[:, :, None] + log_s[:, None]   # (n, T, T)
     gain = G[:, :, None] - G[:, None]                                # (n, T, T)
     largest = log_w[gain != 0].max(initial=-np.inf)                  # -inf: no gain, u = 0
     w = np.exp(np.minimum(log_w - largest, 0)) * gain                # (n, T, T)
@@ -146,7 +137,7 @@ def joint_descend(p, v, X, Y, eta=0.1, steps=1000):
         u_p, _ = descent_direction(p, X, G)
         s = np.exp(X @ p - (X @ p).max(axis=1, keepdims=True))       # (n, T)
         s /= s.sum(axis=1, keepdims=True)
-        log_w = LOSSES["logistic"][1]((s * G).sum(axis=1))           # (n,), logarithms as above
+        log_w = LOG_SLOPE["logistic"]((s * G).sum(axis=1))           # (n,), logarithms as above
         w = np.exp(log_w - log_w.max()) * Y                          # (n,)
         u_v = np.tensordot(w[:, None] * s, X)
         p, v = p + eta * unit(u_p), v + eta * unit(u_v)
@@ -176,7 +167,7 @@ def offset(K, G, alpha, kind="logistic"):
     """
     p, a, D = token_svm(K, alpha)
     f = G[np.arange(len(G)), alpha]                                  # (n,)
-    c = (np.exp(LOSSES[kind][1](f)) * (f - G.T)).T                   # (n, T)
+    c = (np.exp(LOG_SLOPE[kind](f)) * (f - G.T)).T                   # (n, T)
     support = a > 1e-9                                               # (n, T)
     beside = np.linalg.pinv(D[support]) @ np.log(c[support] / a[support])
     return beside - (beside @ unit(p)) * unit(p)                     # const moves p along the ray
@@ -254,8 +245,8 @@ STYLE = {"font.size": 14, "axes.spines.top": False, "axes.spines.right": False, 
          "savefig.dpi": 100}
 
 
-def figure(path, steps=10_000):
-    """Draw paths and angles of (a), how fast (b) converges in these steps, and the paths of (d)."""
+def figure(path):
+    """Draw paths and angles of (a), how fast (b) converges, and the paths of (d)."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
     with rc_context(STYLE):
@@ -281,12 +272,12 @@ def figure(path, steps=10_000):
             ax.set(title=title, xlabel="$p_1$", ylabel="$p_2$", xlim=(-5, 11.5), ylim=(-2, 15))
             ax.grid(False)
 
-        t, later = np.arange(steps + 1), np.array([1e4, 1e5])
+        t, later = np.arange(10_001), np.array([1e4, 1e5])
         for seed in range(4):
             K, G = clusters(np.random.default_rng(seed))
             p_mm, a, _ = token_svm(K, [0, 0, 0])
-            fixed = descend(np.zeros(2), K, G, 0.1, steps)
-            plain = descend(np.zeros(2), K, G, 1.0, steps, normalized=False)
+            fixed = descend(np.zeros(2), K, G, 0.1, 10_000)
+            plain = descend(np.zeros(2), K, G, 1.0, 10_000, normalized=False)
             speed.loglog(t, [1 - cosine(p, p_mm) for p in fixed], color=BLUE)
             speed.loglog(t, [1 - cosine(p, p_mm) for p in plain], "-.", color=VERMILLION)
             if (a > 1e-9).sum() == 2:

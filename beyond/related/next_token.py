@@ -49,7 +49,7 @@ def hard_margin(A, b):      # as in max_margin.py; each file is copied alone
         if largest < 1e-13 * (1 + a.max(initial=0)):
             return w, a
     if (A @ w - b).min() < -1e-6:
-        raise ValueError(f"infeasible: found no w with A w >= b, {A.shape=}")
+        raise ValueError("infeasible: found no w with A w >= b")
     return w, a
 
 
@@ -114,7 +114,7 @@ def directional_part(E, x, y):
     basis = basis[size > 1e-9]
     rows = rows[~inside] - project(basis, rows[~inside])
     if (np.abs(rows).max(axis=1) < 1e-9).any():
-        raise ValueError(f"infeasible: an inequality contradicts the equalities, {E.shape=}")
+        raise ValueError("infeasible: an inequality contradicts the equalities")
     w, _ = hard_margin(rows, np.ones(len(rows)))
     return w.reshape(E.shape[1], -1), basis
 
@@ -134,7 +134,7 @@ def finite_part(E, x, y):
         if np.linalg.norm(dW) < 1e-12:
             return W
         W -= eta * dW
-    raise ValueError(f"W_fin needs more than 100000 steps of learning rate {eta}")
+    raise ValueError("W_fin needs more than 100000 steps")
 
 
 def train(W, E, x, y, steps, eta=1.0, normalized=False):

@@ -45,6 +45,7 @@ LENGTHS = (50, 100, 200, 400, 800)              # T
 SIZES = np.arange(12, 60, 4)                    # m
 TRIALS = 50                                     # R
 
+
 def sample_and(rng, R, m, T):
     """Draw bits X (R, m, T) and labels y (R, m), both float32; rng is a numpy.random.Generator.
 
@@ -148,24 +149,21 @@ def success_rates(lengths):
 def half_point(sizes, rates):
     """m50, from a line through ln(rate / (1 - rate)), where rates of 0 and 1 are left out.
 
-    Each point has the weight 1 / variance.  Raises ValueError if fewer than two rates are left.
+    Each point has the weight 1 / variance.
     """
     use = (rates > 0) & (rates < 1)
     if use.sum() < 2:
-        raise ValueError(f"need two rates or more between 0 and 1, got {rates=}")
+        raise ValueError("need two rates between 0 and 1")
     m, rate = sizes[use], rates[use]
     slope, offset = np.polyfit(m, np.log(rate / (1 - rate)), 1, w=np.sqrt(rate * (1 - rate)))
     return -offset / slope
 
 
 def crossing(sizes, rates, level=0.8):
-    """Where rates first reach the level (m80: 0.8), interpolated.
-
-    Raises ValueError if they never do, or from the beginning.
-    """
+    """Where rates first reach the level (m80: 0.8), interpolated."""
     i = int(np.argmax(rates >= level))
     if i == 0:
-        raise ValueError(f"need rates that rise to {level=}, got {rates=}")
+        raise ValueError("the first rate is too high, or the last too low")
     part = (level - rates[i - 1]) / (rates[i] - rates[i - 1])
     return sizes[i - 1] + part * (sizes[i] - sizes[i - 1])
 
@@ -175,8 +173,7 @@ def growth(point, lengths, rates):
 
     rates is (len(lengths), len(SIZES)), each the mean of TRIALS.  Returns points and their errors
     (len(lengths),), the line (slope, intercept), the slope's error, and R^2.  Errors are standard
-    deviations over 200 bootstrap samples, which redraw the rates as binomials.  Raises ValueError
-    as point does.
+    deviations over 200 bootstrap samples, which redraw the rates as binomials.
     """
     rng = np.random.default_rng(0)
     redrawn = [rng.binomial(TRIALS, rates) / TRIALS for _ in range(200)]
