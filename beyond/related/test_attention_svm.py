@@ -70,13 +70,15 @@ def test_runs_side_by_side_do_not_mix():
         np.testing.assert_allclose(together[:, r], alone, rtol=1e-9)
 
 
-def test_random_instances_are_on_spheres_and_scored_by_one_head():
-    X, Z, G = svm.random_instances(np.random.default_rng(0), 50, d=4)
-    assert (X.shape, Z.shape, G.shape) == ((50, 6, 8, 4), (50, 6, 4), (50, 6, 8))
+def test_random_instances_are_on_spheres_scored_by_one_head_and_start_within_1_over_root_d():
+    rng = np.random.default_rng(0)
+    X, Z, G = svm.random_instances(rng, 50, d=4)
     heads = (np.linalg.pinv(X) @ G[..., None])[..., 0]                       # Y_i v
     for x in X, Z, heads:
         np.testing.assert_allclose(np.linalg.norm(x, axis=-1), 1)
     np.testing.assert_allclose(abs((heads * heads[:, :1]).sum(axis=-1)), 1)  # Y_i Y_1
+    W, _ = svm.descend_both(rng, 50, X, Z, G, [0])
+    assert 0.48 < abs(W).max() <= 0.5
 
 
 @pytest.mark.parametrize("norm, dual", [("fro", "fro"), ("nuc", 2)])
