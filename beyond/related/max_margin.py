@@ -240,72 +240,63 @@ def demo():
 
 
 BLUE, VERMILLION, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#444444"
-STYLE = {"font.size": 14, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
-         "grid.alpha": 0.3, "lines.linewidth": 2, "figure.constrained_layout.use": True,
-         "savefig.dpi": 100}
+STYLE = {"font.size": 14, "axes.titlesize": 15, "figure.labelsize": 14, "axes.grid": True,
+         "grid.alpha": 0.3, "axes.spines.top": False, "axes.spines.right": False,
+         "lines.linewidth": 2, "figure.constrained_layout.use": True, "savefig.dpi": 110}
 
 
 def figure(path):
-    """Draw paths and angles of (a), how fast (b) converges, and the paths of (d)."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-    with rc_context(STYLE):
-        canvas = Figure(figsize=(12, 8.5))
-        (left, right), (speed, beside) = canvas.subplots(2, 2)
+    """Draw angles of (a), how fast (b) converges, and the paths of (d)."""
+    import matplotlib.pyplot as plt
+    plt.rcParams.update(STYLE)
+    canvas, ((left, right), (speed, beside)) = plt.subplots(2, 2, figsize=(10, 8))
 
-        for ax, G, title in ((left, GLOBAL, "Only A is locally optimal: all paths turn to A"),
-                             (right, LOCAL, "A and B locally optimal: the start decides")):
-            for token, *place in (0, -1, 13.2), (1, 8.2, 0.7):
-                ax.plot(*np.outer(token_svm(THREE_KEYS, [token])[0], [0, 14]), "--", color=GREY)
-                ax.text(*place, f"SVM of {'AB'[token]}", color=GREY)
-            angle = ax.inset_axes([0.55, 0.43, 0.43, 0.45])
-            for y in STARTS:
-                p = descend(np.array([0.0, y]), THREE_KEYS, G, steps=1000)
-                token = (THREE_KEYS[0] @ p[-1]).argmax()
-                color, line = [(BLUE, "o-"), (VERMILLION, "o-.")][token]
-                ax.plot(*p[:131].T, line, color=color, markersize=5, markevery=131)
-                ray = token_svm(THREE_KEYS, [token])[0]
-                degrees = np.degrees(np.arccos([cosine(q, ray) for q in p[1:]]))
-                angle.semilogx(range(1, 1001), degrees, line[1:], color=color)
-            angle.set(xlabel="step t", ylabel="angle to ray", ylim=(0, 180), yticks=[0, 90, 180],
-                      yticklabels=["0°", "90°", "180°"])
-            ax.set(title=title, xlabel="$p_1$", ylabel="$p_2$", xlim=(-5, 11.5), ylim=(-2, 15))
-            ax.grid(False)
+    A, B = [token_svm(THREE_KEYS, [token])[0] for token in (0, 1)]
+    between = np.degrees(np.arccos(cosine(A, B)))
+    for ax, G, title in ((left, GLOBAL, "Only A is locally optimal: all turn to A"),
+                         (right, LOCAL, "A and B are: the start decides")):
+        for y in STARTS:
+            p = descend(np.array([0.0, y]), THREE_KEYS, G)
+            color, line = [(BLUE, "-"), (VERMILLION, "-.")][(THREE_KEYS[0] @ p[-1]).argmax()]
+            angle = np.degrees(np.arccos([cosine(q, A) for q in p[1:]]))
+            ax.semilogx(range(1, 1001), angle, line, color=color)
+        for height, name in (0, "SVM of A"), (between, "SVM of B"):
+            ax.axhline(height, linestyle="--", color=GREY)
+            ax.text(1000, height - 5, name, color=GREY, ha="right", va="top")
+        ax.set(title=title, xlabel="step t", ylabel="angle of p to the SVM of A",
+               ylim=(-28, 190), yticks=[0, 90, 180], yticklabels=["0°", "90°", "180°"])
 
-        t, later = np.arange(10_001), np.array([1e4, 1e5])
-        for seed in range(4):
-            K, G = clusters(np.random.default_rng(seed))
-            p_mm, a, _ = token_svm(K, [0, 0, 0])
-            fixed = descend(np.zeros(2), K, G, 0.1, 10_000)
-            plain = descend(np.zeros(2), K, G, 1.0, 10_000, normalized=False)
-            speed.loglog(t, [1 - cosine(p, p_mm) for p in fixed], color=BLUE)
-            speed.loglog(t, [1 - cosine(p, p_mm) for p in plain], "-.", color=VERMILLION)
-            if (a > 1e-9).sum() == 2:
-                angle = np.linalg.norm(offset(K, G, [0, 0, 0])) / (0.1 * later)
-                speed.loglog(later, angle ** 2 / 2, "--", color=GREY)
-        speed.text(110, 1e-6, "steps of length 0.1", color=BLUE)
-        speed.text(600, 0.1, "plain gradient descent", color=VERMILLION)
-        speed.text(1.2e4, 6e-6, "predicted", color=GREY)
-        speed.text(8, 4e-9, "p crosses its ray", color=GREY)
-        speed.set(title="Steps of fixed length: 1 - cosine falls as 1/t²", xlabel="step t",
-                  ylabel="1 - cosine of p to its SVM", xlim=(1, 1.5e5), ylim=(1e-9, 1))
+    t, later = np.arange(10_001), np.array([1e4, 1e5])
+    for seed in range(4):
+        K, G = clusters(np.random.default_rng(seed))
+        p_mm, a, _ = token_svm(K, [0, 0, 0])
+        fixed = descend(np.zeros(2), K, G, 0.1, 10_000)
+        plain = descend(np.zeros(2), K, G, 1.0, 10_000, normalized=False)
+        speed.loglog(t, [1 - cosine(p, p_mm) for p in fixed], color=BLUE)
+        speed.loglog(t, [1 - cosine(p, p_mm) for p in plain], "-.", color=VERMILLION)
+        if (a > 1e-9).sum() == 2:
+            angle = np.linalg.norm(offset(K, G, [0, 0, 0])) / (0.1 * later)
+            speed.loglog(later, angle ** 2 / 2, "--", color=GREY)
+    speed.text(90, 1e-6, "steps of\nlength 0.1", color=BLUE)
+    speed.text(200, 0.1, "plain gradient descent", color=VERMILLION)
+    speed.text(1.4e5, 6e-6, "predicted", color=GREY, ha="right")
+    speed.text(8, 4e-9, "p crosses its ray", color=GREY)
+    speed.set(title="Fixed steps: 1 - cosine falls as 1/t²", xlabel="step t",
+              ylabel="1 - cosine of p to its SVM", xlim=(1, 1.5e5), ylim=(1e-9, 1))
 
-        for kind, color, line, place in (("linear", GREEN, "-.", 1.6),
-                                         ("logistic", BLUE, "-", -3.75)):
-            for C in range(1, 11):
-                p = descend(np.zeros(2), *two_samples(C), kind=kind, steps=150)
-                beside.plot(*p[p[:, 0] < 12].T, line, color=color, linewidth=1.5)
-                _, end = offset(*two_samples(C), [1, 1], kind)
-                beside.plot([12, 15], [end, end], "--", color=GREY)
-            beside.text(1, place, f"{kind} loss, C = 1 (the innermost) to 10", color=color)
-        beside.set(title="Loss and C decide how far p is from the ray", xlabel="$p_1$",
-                   ylabel="$p_2$ (0 is the ray)", ylim=(-4, 2.2))
-        canvas.supxlabel(
-            "p = ($p_1$, $p_2$) is the trained query. Top: six starts (dots); small panels: the "
-            "angle from p to the dashed ray of its SVM.\nBottom left: four random data sets. "
-            "Bottom right: C is the score of one token. Dashes at the bottom are predicted.",
-            fontsize=12)
-        canvas.savefig(path)
+    for kind, color, line, place in (("linear", GREEN, "-.", 1.6), ("logistic", BLUE, "-", -3.75)):
+        for C in range(1, 11):
+            p = descend(np.zeros(2), *two_samples(C), kind=kind, steps=150)
+            beside.plot(*p[p[:, 0] < 12].T, line, color=color, linewidth=1.5)
+            _, end = offset(*two_samples(C), [1, 1], kind)
+            beside.plot([12, 15], [end, end], "--", color=GREY)
+        beside.text(0, place, f"{kind} loss, C = 1 (inner) to 10", color=color)
+    beside.set(title="Loss and C set the distance to the ray", xlabel="$p_1$",
+               ylabel="$p_2$ (0 is the ray)", ylim=(-4, 2.2))
+    canvas.supxlabel(
+        "Top: the trained query p from six starts. Bottom left: p on four random data sets.\n"
+        "Right: paths of p = ($p_1$, $p_2$). C is the score of one token. Dashes: predicted.")
+    canvas.savefig(path)
 
 
 if __name__ == "__main__":

@@ -176,10 +176,11 @@ def picture():
                 shares=lambda P, m, times: np.full((len(times), len(m)), P[0, 1]))
 
 
-def test_the_picture_has_errors_of_the_mean_and_the_predicted_limits():
-    _, fits, _, basins = picture().axes
-    for T, container in zip((2, 4), fits.containers, strict=True):
-        for low, high in container.lines[2][0].get_segments():
-            assert (low[1], high[1]) == pytest.approx((8 * T - 2, 8 * T + 2))   # 20 / sqrt(100)
-    dashed = [line.get_ydata() for line in fits.lines + basins.lines if line.get_ls() == "--"]
-    assert [y[0] for y in dashed] == pytest.approx([64, 640 / 21, 8 / 11])
+def test_the_picture_has_errors_and_their_limits_over_n():
+    _, fits, _, _ = picture().axes
+    dashed = [line.get_xydata() for line in fits.lines if line.get_ls() == "--"]
+    for T, limit, line, container in zip((2, 4), (64, 640 / 21), dashed, fits.containers,
+                                              strict=True):
+        assert line.prod(axis=1) == pytest.approx(limit)
+        for low, high in container.lines[2][0].get_segments():      # 20 / sqrt(100) / n apart
+            assert (low.prod(), high.prod()) == pytest.approx((8 * T - 2, 8 * T + 2))

@@ -41,7 +41,7 @@ def headline(name):
 def draw(name, **fakes):
     """The picture that `figure` of a file draws, with fakes in place of some of its functions."""
     module, drawn = import_module(name), []
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, rc_context():
         patch.setattr(Figure, "savefig", lambda canvas, path: drawn.append(canvas))
         for function, fake in fakes.items():
             patch.setattr(module, function, fake)
