@@ -69,7 +69,7 @@ def test_all_words_in_the_pictures_can_be_read(name):
     with rc_context(import_module(name).STYLE):                 # also for ticks made only now
         canvas.draw_without_rendering()
         for text in canvas.findobj(Text):
-            assert text.get_fontsize() >= canvas.get_figwidth(), text       # 14 points at 14 inches
+            assert text.get_fontsize() >= 1.4 * canvas.get_figwidth(), text     # 14 at 10 inches
         (width, height), box = canvas.get_size_inches(), canvas.get_tightbbox()
         assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height
         for one, other in combinations([axes.get_tightbbox() for axes in canvas.axes], 2):

@@ -132,33 +132,29 @@ def test_the_picture_shows_who_is_found_and_who_is_swapped():
         assert line.get_xydata()[-1] == pytest.approx(expected, abs=0.03)
 
 
-# what the file prints
-
-
-@pytest.fixture
 def rows():
     """The printed lines, split into words."""
     return [line.split() for line in headline("single_location").splitlines()]
 
 
-def training(rows, place):
+def training(place):
     """median R, max R, least |kappa|, least |nu|, found, swapped at each printed step."""
     return {int(row[-7]): [float(entry) for entry in row[-6:]]
-            for row in rows if len(row) in (8, 9) and row[-8] == place}
+            for row in rows() if len(row) in (8, 9) and row[-8] == place}
 
 
-def test_the_printed_risk_of_samples_is_the_exact_one(rows):
-    [(mean, error)] = [(float(row[3]), float(row[5])) for row in rows if "samples" in row]
+def test_the_printed_risk_of_samples_is_the_exact_one():
+    [(mean, error)] = [(float(row[3]), float(row[5])) for row in rows() if "samples" in row]
     assert abs(mean - sl.oracles(**sl.SETTINGS)["k = k*, v = v*"]) < 4 * error < 0.03
 
 
-def test_on_M_all_starts_find_the_truth_and_the_value_before_the_key(rows):
-    table = training(rows, "M")
+def test_on_M_all_starts_find_the_truth_and_the_value_before_the_key():
+    table = training("M")
     median, largest, kappa, nu, *counts = table[20_000]
     assert 0.1135 <= median <= largest < 0.114 and kappa > 0.97 and nu == 1 and counts == [30, 0]
     assert table[2000][3] > 0.9 > 0.6 > table[2000][2]
 
 
-def test_on_the_sphere_some_starts_find_the_truth_and_the_others_end_swapped(rows):
-    median, largest, *_, found, swapped = training(rows, "sphere")[5000]
+def test_on_the_sphere_some_starts_find_the_truth_and_the_others_end_swapped():
+    median, largest, *_, found, swapped = training("sphere")[5000]
     assert found + swapped == 30 and 5 < found < 25 and 0.1155 <= median <= largest < 0.117
