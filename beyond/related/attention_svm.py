@@ -97,35 +97,34 @@ def constraints(X, Z, alpha):
 def margin(A, norm):
     """W_F (norm "fro") or W_nuc ("nuc") of A (m, d, d), and a certificate a (m,) >= 0.
 
-    |sum_j a_j A_j| <= 1 in the dual norm: Frobenius, or the largest singular value.  So from
-    A_j . W >= 1 follows sum(a) <= (sum_j a_j A_j) . W <= |W|.  For the W that we return both ends
-    agree to 1e-8.
+    The dual norm of sum_j a_j A_j is 1; it is Frobenius again, or the largest singular value.  So
+    from A_j . W >= 1 follows sum(a) <= (sum_j a_j A_j) . W <= |W|.  For the W that we return both
+    ends agree to 1e-8.
 
     Found by ADMM on: min |U| subject to U = W, z = M w, z >= 1.  Here w and the rows of M are W and
     the A_j as vectors, and V and y are the scaled multipliers of the two equations.  Derived here.
-    Raises ValueError if the constraints are infeasible.
     """
     m, d, _ = A.shape
     M = A.reshape(m, d * d)
     inverse = np.linalg.inv(np.eye(d * d) + M.T @ M)
-    V, z, y, U = np.zeros((d, d)), np.ones(m), np.zeros(m), np.zeros((d, d))
+    U, V, z, y = np.zeros((d, d)), np.zeros((d, d)), np.ones(m), np.zeros(m)
     for step in range(1, 5001):
         w = inverse @ ((U - V).ravel() + M.T @ (z - y))
         W = w.reshape(d, d)
-        if norm == "fro":                                            # U: W + V, shorter by 1
-            U = (W + V) * (1 - 1 / max(np.linalg.norm(W + V), 1))
-        else:                                                        # singular values less by 1
+        if norm == "fro":
+            U = (W + V) * (1 - 1 / max(np.linalg.norm(W + V), 1))    # the norm less by 1
+        else:
             left, sigma, right = np.linalg.svd(W + V)
-            U = left * np.maximum(sigma - 1, 0) @ right
+            U = left * np.maximum(sigma - 1, 0) @ right              # singular values less by 1
         z = np.maximum(M @ w + y, 1)
         V += W - U
         y += M @ w - z
         if step % 25 == 0:                                           # try to certify U / least
             a, least = np.maximum(-y, 0), (M @ U.ravel()).min()
-            a /= np.linalg.norm((a @ M).reshape(d, d), "fro" if norm == "fro" else 2) or 1.0
+            a /= np.linalg.norm((a @ M).reshape(d, d), {"fro": "fro", "nuc": 2}[norm]) or 1.0
             if least > 0 and a.sum() >= (1 - 1e-8) * np.linalg.norm(U, norm) / least:
                 return U / least, a
-    raise ValueError(f"infeasible: found no certified W with A_j . W >= 1, {A.shape=}")
+    raise ValueError("infeasible: found no certified W with A_j . W >= 1")
 
 
 def svms(X, Z, W):
@@ -138,24 +137,20 @@ def two_samples(phi):
     """X (2, 2, 2), Z, G, W_F and W_nuc (2, 2): the smallest case whose two SVMs differ.  Derived.
 
     Sample i has two tokens: delta_i with score 1, and 0 with score 0; z_i is the i-th unit vector.
-    delta_1 and delta_2 are unit vectors at the angle phi (radians, between 0 and pi).  Let u be
-    the direction of delta_1 + delta_2, and c = cos(phi/2).
+    delta_1 and delta_2 are unit vectors at the angle phi (radians, below pi/2).  Let u be the
+    direction of delta_1 + delta_2, and c = cos(phi/2).
 
         W_F   = [delta_1, delta_2] has the norm sqrt(2)
         W_nuc = u (1, 1) / c       has the norm sqrt(2)/c, certified by a_1 = a_2 = sqrt(1/2)/c
 
-    c is also the cosine between W_F and W_nuc.  Beyond 90 degrees delta_1 - delta_2, (1, -1) and
-    the sine take the places of delta_1 + delta_2, (1, 1) and the cosine.
-
-    Below 90 degrees (delta_1 - delta_2) (1, -1) separates the tokens, too.  It is a saddle, where
-    K Q^T stays long if K^T u + Q^T (1, 1) / sqrt(2) is small at the start.
+    c is also the cosine between W_F and W_nuc.  (delta_1 - delta_2) (1, -1) separates the tokens,
+    too.  It is a saddle, where K Q^T stays long if K^T u + Q^T (1, 1) / sqrt(2) is small at first.
     """
-    sign = 1 if phi <= np.pi / 2 else -1
     delta = np.array([[1, 0], [np.cos(phi), np.sin(phi)]])
-    u = delta[0] + sign * delta[1]
+    u = delta[0] + delta[1]
     X = np.stack([delta, 0 * delta], axis=1)
     G = np.array([[1.0, 0.0], [1.0, 0.0]])
-    return X, np.eye(2), G, delta.T, np.outer(u, [1, sign]) / (u @ delta[0])
+    return X, np.eye(2), G, delta.T, np.outer(u, [1, 1]) / (u @ delta[0])
 
 
 def random_instances(rng, R, n=6, T=8, d=10):
@@ -217,72 +212,68 @@ def demo(steps=(200, 1000, 4000)):
 
 
 BLUE, VERMILLION, GREY = "#0072B2", "#D55E00", "#444444"
-STYLE = {"font.size": 14, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
-         "grid.alpha": 0.3, "lines.linewidth": 2, "figure.constrained_layout.use": True,
-         "savefig.dpi": 100}
+STYLE = {"font.size": 14, "axes.titlesize": 15, "figure.labelsize": 14, "axes.grid": True,
+         "grid.alpha": 0.3, "axes.spines.top": False, "axes.spines.right": False,
+         "lines.linewidth": 2, "figure.constrained_layout.use": True, "savefig.dpi": 110}
 
 
 def figure(path):
     """Draw both limits of the two samples, cosines, singular values and shares of best tokens."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-    with rc_context(STYLE):
-        canvas = Figure(figsize=(12, 9))
-        (plane, angle), (spectrum, share) = canvas.subplots(2, 2)
-        names, colors = ("$W$", "$K Q^T$"), (VERMILLION, BLUE)
-        limits, steps = ("$W_F$", "$W_{nuc}$"), np.unique(np.geomspace(1, 4000, 50).astype(int))
+    import matplotlib.pyplot as plt
+    plt.rcParams.update(STYLE)
+    canvas, ((plane, angle), (spectrum, share)) = plt.subplots(2, 2, figsize=(10, 8))
+    names, colors = ("$W$", "$K Q^T$"), (VERMILLION, BLUE)
+    limits, steps = ("$W_F$", "$W_{nuc}$"), np.unique(np.geomspace(1, 4000, 50).astype(int))
 
-        X, Z, G, W_F, W_nuc = two_samples(np.radians(60))
-        for (x, y), name in zip([*W_F.T, W_nuc[:, 0]], ("$W_F$", "$W_F$", "$W_{nuc}$ (twice)")):
-            plane.plot([0, 1.3 * x], [0, 1.3 * y], "--", color=GREY)
-            plane.text(1.35 * x, 1.35 * y, name, color=GREY, va="center")
-        trained = descend_both(np.random.default_rng(0), 20, X, Z, G, [4000])
-        for (M,), color, width in zip(trained, colors, (0.012, 0.006)):
-            x, y = (M / np.linalg.norm(M, axis=1, keepdims=True)).swapaxes(0, 1).reshape(2, 40)
-            plane.quiver(0 * x, 0 * y, x, y, color=color, width=width, angles="xy",
-                         scale_units="xy", scale=1, zorder=2)
-        plane.text(0.35, -0.2, "$W$", color=VERMILLION)
-        plane.text(0.95, 0.3, "$K Q^T$", color=BLUE)
-        plane.text(0.65, -0.85, "$K Q^T$ of one slow start", color=BLUE)
-        plane.set(title="$W$ keeps two directions, $K Q^T$ merges them", aspect="equal",
-                  xlabel="first entry of a column", ylabel="second entry",
-                  xlim=(-0.9, 2.5), ylim=(-1, 1.3))
+    X, Z, G, W_F, W_nuc = two_samples(np.radians(60))
+    for (x, y), name in zip([*W_F.T, W_nuc[:, 0]], ("$W_F$", "$W_F$", "$W_{nuc}$ (twice)")):
+        plane.plot([0, 1.3 * x], [0, 1.3 * y], "--", color=GREY)
+        plane.text(1.35 * x, 1.35 * y, name, color=GREY, va="center")
+    trained = descend_both(np.random.default_rng(0), 20, X, Z, G, [4000])
+    for (M,), color, width in zip(trained, colors, (0.012, 0.006)):
+        x, y = (M / np.linalg.norm(M, axis=1, keepdims=True)).swapaxes(0, 1).reshape(2, 40)
+        plane.quiver(0 * x, 0 * y, x, y, color=color, width=width, angles="xy",
+                     scale_units="xy", scale=1, zorder=2)
+    plane.text(0.35, -0.25, "$W$", color=VERMILLION)
+    plane.text(0.95, 0.25, "$K Q^T$", color=BLUE)
+    plane.text(0.65, -0.85, "$K Q^T$, a slow start", color=BLUE)
+    plane.set(title="$W$ has two directions, $K Q^T$ only one", aspect="equal",
+              xlabel="first entry of a column", ylabel="second entry",
+              xlim=(-0.9, 2.5), ylim=(-1, 1.3))
 
-        rng = np.random.default_rng(0)
-        X, Z, G = random_instances(rng, 20)
-        for own, M in enumerate(descend_both(rng, 20, X, Z, G, steps)):
-            found = svms(X, Z, M[-1])
-            for limit, line in (own, "-"), (1 - own, "-."):
-                angle.loglog(steps, (1 - cosine(M, found[limit])).mean(axis=1), line,
-                             marker=[None, "s"][own], markevery=6, color=colors[own],
-                             label=f"{names[own]} to {limits[limit]}")
-            for W, line, color, name in ((found[own], "--", GREY, None),
-                                         (M[-1], "os"[own], colors[own], names[own])):
-                sigma = np.linalg.svd(W, compute_uv=False)           # (20, 10)
-                spectrum.plot(range(1, 11), (sigma / sigma[:, :1]).mean(axis=0), line,
-                              color=color, label=name)
-        angle.legend(fontsize=12)
-        angle.set(title="Each tends to its own SVM", xlabel="step", ylabel="1 - cosine")
-        spectrum.text(4.2, 0.5, "dashed: $W_F$", color=GREY)
-        spectrum.text(0.7, 0.05, "dashed: $W_{nuc}$", color=GREY)
-        spectrum.legend()
-        spectrum.set(title="The nuclear norm makes the rank small", xticks=range(1, 11),
-                     xlabel="k-th largest singular value", ylabel="ratio to the largest")
+    rng = np.random.default_rng(0)
+    X, Z, G = random_instances(rng, 20)
+    for own, M in enumerate(descend_both(rng, 20, X, Z, G, steps)):
+        found = svms(X, Z, M[-1])
+        for limit, line in (own, "-"), (1 - own, "-."):
+            angle.loglog(steps, (1 - cosine(M, found[limit])).mean(axis=1), line,
+                         marker=[None, "s"][own], markevery=6, color=colors[own],
+                         label=f"{names[own]} to {limits[limit]}")
+        for W, line, color, name in ((found[own], "--", GREY, None),
+                                     (M[-1], "os"[own], colors[own], names[own])):
+            sigma = np.linalg.svd(W, compute_uv=False)           # (20, 10)
+            spectrum.plot(range(1, 11), (sigma / sigma[:, :1]).mean(axis=0), line,
+                          color=color, label=name)
+    angle.legend(labelspacing=0.2)
+    angle.set(title="Each tends to its own SVM", xlabel="step", ylabel="1 - cosine")
+    spectrum.text(4.2, 0.5, "$W_F$", color=GREY)
+    spectrum.text(1.6, 0.15, "$W_{nuc}$", color=GREY)
+    spectrum.legend()
+    spectrum.set(title="The nuclear norm makes the rank small", xticks=range(1, 11),
+                 xlabel="k-th largest singular value", ylabel="ratio to the largest")
 
-        dimensions = [3, 5, 10, 20, 50]
-        shares = np.array([best_selected(d, 1000) for d in dimensions])
-        for p, line, color, shift, name in zip(shares.T, ("o-.", "s-"), colors, (0, 0.05), names):
-            errors = np.sqrt(p * (1 - p) / 40)
-            share.errorbar(np.arange(5) + shift, p, errors, fmt=line, color=color, label=name)
-        share.legend(loc="lower right")
-        share.set(title="Large d helps to select the best tokens", xlabel="dimension d", ylim=0,
-                  ylabel="share of instances", xticks=range(5), xticklabels=dimensions)
-        canvas.supxlabel(
-            "Either $W$ is trained, or $K$ and $Q$ are. SVMs: $W_F$ has the least Frobenius norm, "
-            "$W_{nuc}$ the least sum of singular values.\nTop left: columns of 2 x 2 matrices, 20 "
-            "starts. Below right: all best tokens selected, of 40 instances; bars: one standard "
-            "error.", fontsize=12)
-        canvas.savefig(path)
+    dimensions = [3, 5, 10, 20, 50]
+    shares = np.array([best_selected(d, 1000) for d in dimensions])
+    for p, line, color, shift, name in zip(shares.T, ("o-.", "s-"), colors, (0, 0.05), names):
+        errors = np.sqrt(p * (1 - p) / 40)
+        share.errorbar(np.arange(5) + shift, p, errors, fmt=line, color=color, label=name)
+    share.legend(loc="lower right")
+    share.set(title="Large d helps select the best tokens", xlabel="dimension d", ylim=0,
+              ylabel="share with all best tokens", xticks=range(5), xticklabels=dimensions)
+    canvas.supxlabel(
+        "$W$ is trained, or $K$ and $Q$. Dashes: the SVMs of least Frobenius norm, $W_F$, and\n"
+        "nuclear norm, $W_{nuc}$. Top left: columns of both. Bars: one standard error.")
+    canvas.savefig(path)
 
 
 if __name__ == "__main__":

@@ -214,13 +214,13 @@ HARMONIC = np.diag(1 / np.arange(1, 11)) * 10 / (1 / np.arange(1, 11)).sum()    
 FADING = 0.9 ** abs(np.subtract.outer(np.arange(31), np.arange(31)))            # R, n = 30
 
 
-def demo(steps=3000):
+def demo():
     """Print trained attention beside the best step of PGD, then the closed forms under drift."""
     print("Claim: trained linear attention is one step of preconditioned gradient descent (PGD).")
-    print(f"n = 20 examples, d = 5, no noise; {steps} steps of Adam:")
+    print("n = 20 examples, d = 5, no noise; 3000 steps of Adam:")
     law = 20, I5, I5, 0                                     # n, Sx, Sb, s2
     W, L = best_map(*law)
-    A, h = train_attention(np.random.default_rng(0), (sample_linear, *law), 5, steps)
+    A, h = train_attention(np.random.default_rng(0), (sample_linear, *law), 5, 3000)
     learned = A[:5, :5] * h[5]
     more = excess(attention_loss, [A, h], W, (sample_linear, *law), 100)
     equal, best = [drift_risk(I5, omega, FADING, 0) for omega in best_weights(FADING, 5, 0)]
@@ -238,85 +238,76 @@ A drifting task, R_ij = 0.9^|i - j|, n = 30, d = 5: the least risk in closed for
 
 
 BLUE, VERMILLION, GREY = "#0072B2", "#D55E00", "#444444"
-STYLE = {"font.size": 14, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
-         "grid.alpha": 0.3, "lines.linewidth": 2, "figure.constrained_layout.use": True,
-         "savefig.dpi": 100}
+STYLE = {"font.size": 14, "axes.titlesize": 15, "figure.labelsize": 14, "axes.grid": True,
+         "grid.alpha": 0.3, "axes.spines.top": False, "axes.spines.right": False,
+         "lines.linewidth": 2, "figure.constrained_layout.use": True, "savefig.dpi": 110}
 
 
 def figure(path):
     """Draw four panels into the file path: trained models (colour) on closed forms (grey)."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-    with rc_context(STYLE):
-        canvas = Figure(figsize=(12, 9))
-        (prompts, relation, low_rank, drift) = canvas.subplots(2, 2).flat
-        rng, steps = np.random.default_rng(0), 1000
+    import matplotlib.pyplot as plt
+    plt.rcParams.update(STYLE)
+    canvas, ((prompts, relation), (low_rank, drift)) = plt.subplots(2, 2, figsize=(10, 8))
+    rng, steps = np.random.default_rng(0), 1000
 
-        for s2, color, marker, place in (0, BLUE, "o", 1.2), (1, VERMILLION, "s", 2.3):
-            closed = [best_map(n, I5, I5, s2)[1] for n in range(2, 43)]
-            prompts.plot(range(2, 43), closed, "--", color=GREY)
-            for n in 5, 10, 20, 40:
-                task, (W, L) = (sample_linear, n, I5, I5, s2), best_map(n, I5, I5, s2)
-                L += excess(attention_loss, train_attention(rng, task, 5, steps), W, task, 50)
-                prompts.plot(n, L, marker, color=color, markersize=9)
-            prompts.text(23, place, "with noise of variance 1" if s2 else "without noise",
-                         color=color)
-        prompts.text(14, 4, "dashed: best step of PGD", color=GREY)
-        prompts.set(title="Trained attention is the best step of PGD", ylim=(0, None),
-                    xlabel="number n of examples in the prompt", ylabel="risk")
+    for s2, color, marker in (0, BLUE, "o"), (1, VERMILLION, "s"):
+        closed = [best_map(n, I5, I5, s2)[1] for n in range(2, 43)]
+        prompts.plot(range(2, 43), closed, "--", color=GREY)
+        for n in 5, 10, 20, 40:
+            task, (W, L) = (sample_linear, n, I5, I5, s2), best_map(n, I5, I5, s2)
+            L += excess(attention_loss, train_attention(rng, task, 5, steps), W, task, 50)
+            prompts.plot(n, L, marker, color=color, markersize=9)
+    prompts.text(3, 0.2, "without\nnoise", color=BLUE)
+    prompts.text(22, 2.6, "noise of variance 1", color=VERMILLION)
+    prompts.text(13, 4, "dashed: best step of PGD", color=GREY)
+    prompts.set(title="Trained attention is the best step of PGD", ylim=(0, None),
+                xlabel="number n of examples in the prompt", ylabel="risk")
 
-        grid = np.linspace(0, 1, 101)
-        for sample, best, color, marker, *words in (
-                (sample_rag, best_rag, BLUE, "o", 0.3, 0.228, "retrieval: examples near the query"),
-                (sample_aligned, best_aligned, VERMILLION, "s", 0.62, 0.14,
-                 "alignment: task\nnear the query")):
-            _, closed, variance = np.transpose([best(20, 5, a, 0) for a in grid])
-            relation.plot(grid, closed / variance, "--", color=GREY)
-            for a in 0, 0.2, 0.4, 0.6, 0.8:
-                task, (c, L, variance) = (sample, 20, 5, a, 0), best(20, 5, a, 0)
-                trained = train(pgd_loss, [0 * I5], task, rng, 0.02, steps)
-                L += excess(pgd_loss, trained, c * I5, task, 50)
-                relation.plot(a, L / variance, marker, color=color, markersize=9)
-            relation.text(*words, color=color)
-        relation.plot(grid, [rag_approximation(20, 5, a, 0) / 5 for a in grid], ":", color=GREY)
-        relation.text(0, 0.03, "dotted: formula for retrieval\nthat needs a large d", color=GREY)
-        relation.set(title="Alignment helps; retrieval only at first", ylim=(0, 0.26),
-                     xlabel="correlation a with the query", ylabel="risk / risk of predicting 0")
+    grid = np.linspace(0, 1, 101)
+    for sample, best, color, marker in ((sample_rag, best_rag, BLUE, "o"),
+                                        (sample_aligned, best_aligned, VERMILLION, "s")):
+        _, closed, variance = np.transpose([best(20, 5, a, 0) for a in grid])
+        relation.plot(grid, closed / variance, "--", color=GREY)
+        for a in 0, 0.2, 0.4, 0.6, 0.8:
+            task, (c, L, variance) = (sample, 20, 5, a, 0), best(20, 5, a, 0)
+            trained = train(pgd_loss, [0 * I5], task, rng, 0.02, steps)
+            L += excess(pgd_loss, trained, c * I5, task, 50)
+            relation.plot(a, L / variance, marker, color=color, markersize=9)
+    relation.text(0.2, 0.235, "examples (retrieval)", color=BLUE)
+    relation.text(0.6, 0.14, "task\n(alignment)", color=VERMILLION)
+    relation.plot(grid, [rag_approximation(20, 5, a, 0) / 5 for a in grid], ":", color=GREY)
+    relation.text(0, 0.03, "dotted: formula\nfor retrieval\nat large d", color=GREY)
+    relation.set(title="Alignment helps; retrieval only at first", ylim=(0, 0.26),
+                 xlabel="correlation a with the query", ylabel="risk / risk of predicting 0")
 
-        law, (old, _) = (20, I10, HARMONIC, 0), best_map(20, I10, I10, 0)
-        for W0, color, marker, *words in (
-                (0 * I10, BLUE, "o", 2.3, 6, "W of rank r"),
-                (old, VERMILLION, "s", 0, 1.5, "best W for the old tasks,\nplus LoRA of rank r")):
-            closed = [best_map(*law, W0, r)[1] for r in range(11)]
-            low_rank.plot(range(11), closed, "--", color=GREY)
-            for r in 1, 2, 3, 5:
-                start = [*0.5 * rng.standard_normal((2, 10, r)), W0]
-                U, V, _ = train(low_rank_loss, start, (sample_linear, *law), rng, 0.02, steps)
-                low_rank.plot(r, risk(W0 + U @ V.T, *law), marker, color=color, markersize=9)
-            low_rank.text(*words, color=color)
-        low_rank.set(title="New tasks: with LoRA a low rank is enough", ylim=(0, None),
-                     xlabel="rank r", ylabel="risk on the new tasks")
+    law, (old, _) = (20, I10, HARMONIC, 0), best_map(20, I10, I10, 0)
+    for W0, color, marker in (0 * I10, BLUE, "o"), (old, VERMILLION, "s"):
+        closed = [best_map(*law, W0, r)[1] for r in range(11)]
+        low_rank.plot(range(11), closed, "--", color=GREY)
+        for r in 1, 2, 3, 5:
+            start = [*0.5 * rng.standard_normal((2, 10, r)), W0]
+            U, V, _ = train(low_rank_loss, start, (sample_linear, *law), rng, 0.02, steps)
+            low_rank.plot(r, risk(W0 + U @ V.T, *law), marker, color=color, markersize=9)
+    low_rank.text(2.3, 6, "W of rank r", color=BLUE)
+    low_rank.text(0, 1, "best W for the old tasks,\nplus LoRA of rank r", color=VERMILLION)
+    low_rank.set(title="New tasks: with LoRA a low rank is enough", ylim=(0, None),
+                 xlabel="rank r", ylabel="risk on the new tasks")
 
-        bars, task = drift.inset_axes([0.12, 0.44, 0.4, 0.5]), (sample_drift, FADING, 5, 0)
-        pgd = train(pgd_loss, [0 * I5], task, rng, 0.02, steps) + [np.ones(30)]
-        h3 = train(h3_loss, [0 * I5, np.ones(30)], task, rng, 0.02, steps)
-        for place, (W, omega), closed, color, marker in zip(
-                (0, 1), (pgd, h3), best_weights(FADING, 5, 0), (VERMILLION, BLUE), "so"):
-            drift.plot(range(1, 31), np.trace(W) / 5 * omega, marker, color=color)
-            drift.plot(range(1, 31), closed, "--", color=GREY)
-            bars.bar(place, drift_risk(W, omega, FADING, 0), 0.6, color=color)
-            bars.axhline(drift_risk(I5, closed, FADING, 0), color=GREY, ls="--")
-        bars.set(ylabel="risk", xticks=[0, 1], xticklabels=["PGD", "H3"])
-        drift.text(1, 0.55, "PGD: equal weights", color=VERMILLION)
-        drift.text(28, 2.4, "H3", color=BLUE, ha="right")
-        drift.set(title="If the task drifts, H3 trusts recent examples",
-                  ylabel="weight of example i", xlabel="example i (the query follows as the 31st)")
-
-        canvas.supxlabel(
-            "PGD: a step of preconditioned gradient descent; H3: the same with a learnt weight for "
-            "each example; LoRA: a matrix of rank r\nis added to a fixed W. Dashed: closed forms. "
-            "Markers: trained for 1000 steps; above, compared on 50,000 prompts.", fontsize=12)
-        canvas.savefig(path)
+    task = sample_drift, FADING, 5, 0
+    pgd = train(pgd_loss, [0 * I5], task, rng, 0.02, steps) + [np.ones(30)]
+    h3 = train(h3_loss, [0 * I5, np.ones(30)], task, rng, 0.02, steps)
+    equal, best = best_weights(FADING, 5, 0)
+    for name, (W, omega), closed, color, marker, y in (
+            ("equal weights", pgd, equal, VERMILLION, "s", 0.6), ("H3", h3, best, BLUE, "o", 2)):
+        drift.plot(range(1, 31), np.trace(W) / 5 * omega, marker, color=color)
+        drift.plot(range(1, 31), closed, "--", color=GREY)
+        drift.text(1, y, f"{name}:\nrisk {drift_risk(W, omega, FADING, 0):.2f}", color=color)
+    drift.set(title="Under drift H3 trusts recent examples", ylabel="weight of example i",
+              xlabel="example i (the query follows)")
+    canvas.supxlabel(
+        "PGD: a step of preconditioned gradient descent. H3: with a weight for each example.\n"
+        "LoRA: a matrix of rank r is added to W. Dashes: closed forms. Markers: trained.")
+    canvas.savefig(path)
 
 
 if __name__ == "__main__":

@@ -122,8 +122,7 @@ def fit_chain(counts, last, y):
     for i in range(K):
         edges = (counts[last == i] > 0).T @ np.eye(K)[y[last == i]] > 0     # (K, K)
         if not np.linalg.matrix_power(np.eye(K) + edges, K).all():
-            raise ValueError(f"no unique maximum: in the n = {len(y)} prompts, after token {i}, "
-                             "some tokens were never chosen against the others")
+            raise ValueError(f"after token {i} some tokens were never chosen against the others")
     theta, step = np.zeros((K, K)), np.ones((K, K))
     while np.abs(step).max() > 1e-10:
         gradient = loss_and_gradient(theta, counts, last, y)[1]
@@ -140,13 +139,9 @@ def asymptotic_error(P, counts, last):
     The error of theta_i has covariance H_i^+ / n, and dP_i = J_i dtheta_i with
     J_i = diag P_i - P_i P_i^T, so the limit is sum_i tr(J_i H_i^+ J_i).  For uniform P it is
     4 (K - 1)^2 if all prompts have length 2, and tends to K (K - 1) as they get longer.
-    Raises ValueError if the prompts do not identify P.
     """
-    K, H = len(P), hessian(P, counts, last)
-    ranks = np.linalg.matrix_rank(H)                                        # (K,)
-    if (ranks < K - 1).any():
-        raise ValueError(f"P is not identified: need rank {K - 1} after each token, got {ranks}")
-    J = P[:, :, None] * (np.eye(K) - P[:, None, :])                         # (K, K, K)
+    J = P[:, :, None] * (np.eye(len(P)) - P[:, None, :])                    # (K, K, K)
+    H = hessian(P, counts, last)                                            # (K, K, K)
     return (J * np.linalg.solve(H + 1, J)).sum()            # the trace, as J_i is symmetric
 
 
@@ -264,71 +259,69 @@ def demo():
 
 
 BLUE, VERMILLION, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#444444"
-STYLE = {"font.size": 14, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
-         "grid.alpha": 0.3, "lines.linewidth": 2, "figure.constrained_layout.use": True,
-         "savefig.dpi": 100}
+STYLE = {"font.size": 14, "axes.titlesize": 15, "figure.labelsize": 14, "axes.grid": True,
+         "grid.alpha": 0.3, "axes.spines.top": False, "axes.spines.right": False,
+         "lines.linewidth": 2, "figure.constrained_layout.use": True, "savefig.dpi": 110}
 
 
 def figure(path):
-    """Draw the picture into the file path: what is derived (grey) and what is measured (colour)."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-    with rc_context(STYLE):
-        canvas = Figure(figsize=(12, 9))
-        (bars, fits), (decay, basins) = canvas.subplots(2, 2)
+    """Draw the picture into the file path: what is derived (grey) and measured (colour)."""
+    import matplotlib.pyplot as plt
+    plt.rcParams.update(STYLE)
+    canvas, ((bars, fits), (decay, basins)) = plt.subplots(2, 2, figsize=(10, 8))
 
-        rng, j = np.random.default_rng(0), np.arange(5)
-        E, W = rng.standard_normal((5, 8)), rng.standard_normal((8, 8)) / 8
-        P = base_chain(E, W)
-        bars.bar(j - 0.27, P[2], 0.25, color="white", edgecolor=GREY, hatch="//",
-                 label="base chain P, without a prompt")
-        for x, at, colour, hatch in (([0, 0, 0, 1, 2], j, BLUE, None),
-                                     ([3, 4, 4, 2, 2], j + 0.27, VERMILLION, "..")):
-            bars.bar(at, attention(E, W, x), 0.25, color=colour, hatch=hatch, edgecolor="white",
-                     label=f"attention, prompt {x}")
-            bars.plot(at, next_token(P, token_counts(x, 5), 2), "D", color=GREY, markersize=5,
-                      label="predicted: count × P, normalized" if x[0] else None)
-        bars.set(title="A prompt reweights the transitions", xlabel="next token",
-                 ylabel="probability after token 2", ylim=(0, 1))
-        bars.legend(fontsize=12, loc="upper center")
+    rng, j = np.random.default_rng(0), np.arange(5)
+    E, W = rng.standard_normal((5, 8)), rng.standard_normal((8, 8)) / 8
+    P = base_chain(E, W)
+    bars.bar(j - 0.27, P[2], 0.25, color="white", edgecolor=GREY, hatch="//",
+             label="base chain P, no prompt")
+    for x, at, colour, hatch in (([0, 0, 0, 1, 2], j, BLUE, None),
+                                 ([3, 4, 4, 2, 2], j + 0.27, VERMILLION, "..")):
+        bars.bar(at, attention(E, W, x), 0.25, color=colour, hatch=hatch, edgecolor="white",
+                 label=f"prompt {x}")
+        bars.plot(at, next_token(P, token_counts(x, 5), 2), "D", color=GREY, markersize=5,
+                  label="predicted: count × P" if x[0] else None)
+    bars.set(title="A prompt reweights the transitions", xlabel="next token",
+             ylabel="probability after token 2", ylim=(0, 1.2), yticks=[0, 0.2, 0.4, 0.6])
+    bars.legend(loc="upper center")
 
-        sizes, P = [1000, 2000, 4000, 8000, 16000], np.full((5, 5), 0.2)
-        for T, colour, marker in (2, VERMILLION, "s"), (4, BLUE, "o"):
-            errors = np.array([error_law(P, T, n, 100) for n in sizes])
-            fits.errorbar(sizes, errors.mean(axis=1), errors.std(axis=1) / 10, color=colour,
-                          fmt=marker, capsize=4)
-            limit = asymptotic_error(P, *all_prompts(5, T))
-            fits.axhline(limit, color=GREY, linestyle="--", zorder=1)
-            fits.text(4000, limit + 5, f"prompts of {T} tokens: limit {limit:.1f}", color=colour,
-                      ha="center")
-        fits.set(title="The error of the fitted chain falls as 1/n", xlabel="number n of prompts",
-                 xscale="log", ylabel=r"n × squared error of $\hat P$", ylim=(0, 85))
+    sizes, P = np.array([1000, 2000, 4000, 8000, 16000]), np.full((5, 5), 0.2)
+    for T, colour, marker, x, y in ((2, VERMILLION, "s", 3000, 0.03), (4, BLUE, "o", 1000, 0.004)):
+        errors = np.array([error_law(P, T, n, 100) / n for n in sizes])     # (5, 100)
+        fits.errorbar(sizes, errors.mean(axis=1), errors.std(axis=1) / 10, color=colour,
+                      fmt=marker, capsize=4)
+        limit = asymptotic_error(P, *all_prompts(5, T))
+        fits.plot(sizes, limit / sizes, "--", color=GREY, zorder=1)
+        fits.text(x, y, f"prompts of {T}\ntokens: {limit:.3g}/n", color=colour)
+    fits.set(title="The fitted chain's error falls as 1/n", xlabel="number n of prompts",
+             ylabel=r"squared error of $\hat P$", xscale="log", yscale="log", ylim=(1e-3, 0.1))
+    fits.minorticks_off()
 
-        times = np.unique(np.geomspace(1, 10000, 30).astype(int))
-        for p, colour, marker in (0.7, GREEN, "^"), (0.8, VERMILLION, "s"), (0.9, BLUE, "o"):
-            share = shares(np.array([[p, 1 - p], [p, 1 - p]]), np.ones((2000, 2)), times)
-            decay.loglog(times, share.mean(axis=1), marker, color=colour)
-            decay.loglog(times, gamma_law((1 - p) / p, times), "--", color=GREY)
-            decay.text(14000, share[-1].mean(), f"p = {p}", color=colour, va="center")
-        decay.text(1, 6e-4, "dashed:\n$\\Gamma(1-r)\\ t^{\\,r-1}$\nwith r = (1 - p)/p", color=GREY)
-        decay.set(title="Token 0 wins: the share of token 1 decays", ylabel="mean share of token 1",
-                  xlabel="time t (tokens sampled)", xlim=(0.8, 80000))
+    times = np.unique(np.geomspace(1, 10000, 30).astype(int))
+    late = times[times >= 10]
+    for p, colour, marker in (0.7, GREEN, "^"), (0.8, VERMILLION, "s"), (0.9, BLUE, "o"):
+        share = shares(np.array([[p, 1 - p], [p, 1 - p]]), np.ones((2000, 2)), times)
+        decay.loglog(times, share.mean(axis=1), marker, color=colour)
+        decay.loglog(late, gamma_law((1 - p) / p, late), "--", color=GREY)
+        decay.text(14000, share[-1].mean(), f"p = {p}", color=colour, va="center")
+    decay.text(1, 6e-4, "dashed:\n$\\Gamma(1-r)\\ t^{\\,r-1}$\nwith r = (1 - p)/p", color=GREY)
+    decay.set(title="Token 0 wins: token 1's share decays", ylabel="mean share of token 1",
+              xlabel="time t (tokens sampled)", xlim=(0.8, 80000))
 
-        share, x = shares(TWO_WINNERS, np.ones((30, 2)), times), phase(TWO_WINNERS)[1]
-        for token, colour, line in (0, VERMILLION, ":"), (1, BLUE, "-"):
-            runs = (share[-1] > x) == token
-            basins.semilogx(times, share[:, runs], line, color=colour)
-            basins.text(14000, 0.08 + 0.84 * token, f"token {token} wins\n{runs.sum()} runs",
-                        color=colour, va="center")
-        basins.axhline(x, color=GREY, linestyle="--")
-        basins.text(14000, x - 0.02, "boundary\n8/11", color=GREY, va="top")
-        basins.set(title="Either token can win", xlabel="time t (tokens sampled)",
-                   ylabel="share of token 1", xlim=(0.8, 600000), ylim=(0, 1))
-        canvas.supxlabel(
-            "Dashed lines are predicted. Top right: means of 100 fits, bars: one standard error. "
-            "Below: every sampled token joins its own\nprompt. Left: the base chain moves to token "
-            "0 with probability p. Right: it stays at 0 with .7, at 1 with .6.", fontsize=12)
-        canvas.savefig(path)
+    share, x = shares(TWO_WINNERS, np.ones((30, 2)), times), phase(TWO_WINNERS)[1]
+    for token, colour, line in (0, VERMILLION, ":"), (1, BLUE, "-"):
+        runs = (share[-1] > x) == token
+        basins.semilogx(times, share[:, runs], line, color=colour)
+        basins.text(14000, 0.08 + 0.84 * token, f"token {token} wins\n{runs.sum()} runs",
+                    color=colour, va="center")
+    basins.axhline(x, color=GREY, linestyle="--")
+    basins.text(14000, x - 0.02, "boundary\n8/11", color=GREY, va="top")
+    basins.set(title="Either token can win", xlabel="time t (tokens sampled)",
+               ylabel="share of token 1", xlim=(0.8, 1e6), ylim=(0, 1))
+    canvas.supxlabel(
+        "Dashes: predicted. Top right: uniform P, 100 fits. Below: sampled tokens join the prompt."
+        "\nLeft: P moves to 0 with probability p. Right: P stays at 0 with .7, and at 1 with .6.")
+    canvas.savefig(path)
 
 
 if __name__ == "__main__":

@@ -36,16 +36,14 @@ import argparse
 
 import numpy as np
 
-LOSSES = {"logistic": (lambda f: np.log(1 + np.exp(-f)), lambda f: -np.logaddexp(0, f)),
-          "linear": (lambda f: -f, lambda f: 0 * f)}                 # name: l(f), ln(-l'(f))
+LOG_SLOPE = {"logistic": lambda f: -np.logaddexp(0, f), "linear": lambda f: 0 * f}  # ln(-l'(f))
 
 
 def hard_margin(A, b):
     """w (d,) = argmin |w| subject to A w >= b, and its multipliers a (m,): w = A^T a, a >= 0.
 
-    A (m, d) has no zero rows, b is (m,).  Hildreth's dual coordinate ascent (our choice): row by
-    row, change a_i until the constraint holds with equality or a_i is 0.  Raises ValueError if no
-    w satisfies the constraints; then a grows without end.
+    A is (m, d), b (m,).  Hildreth's dual coordinate ascent (our choice): row by row, change a_i
+    until that constraint holds with equality, or a_i is 0.  Raises ValueError if infeasible.
     """
     w, a, squares = np.zeros(A.shape[1]), np.zeros(len(A)), (A * A).sum(axis=1)
     for _ in range(5000):
@@ -58,14 +56,14 @@ def hard_margin(A, b):
         if largest < 1e-13 * (1 + a.max()):
             return w, a
     if (A @ w - b).min() < -1e-6:
-        raise ValueError(f"infeasible: found no w with A w >= b, {A.shape=}")
+        raise ValueError("infeasible: found no w with A w >= b")
     return w, a
 
 
 def token_svm(K, alpha, margin=1.0):
     """p_mm (d,) of the tokens alpha (n,), its multipliers a (n, T), 0 at alpha, and D (n, T, d).
 
-    margin (n, 1) replaces the 1 in p.D_it >= 1.  Official code.  Raises ValueError as hard_margin.
+    margin (n, 1) replaces the 1 in p.D_it >= 1.  Official code.
     """
     n, T, _ = K.shape
     others = np.arange(T) != np.reshape(alpha, (n, 1))               # (n, T)
@@ -80,13 +78,6 @@ def locally_optimal(K, G, alpha):
     p_mm, _, D = token_svm(K, alpha)
     best = G[np.arange(len(G)), alpha][:, None]                      # (n, 1)
     return (best > G)[abs(D @ p_mm - 1) < 1e-6].all()
-
-
-def loss(p, K, G, kind="logistic"):
-    """The loss L.  Official code.  Takes complex p too, which a check of the gradients needs."""
-    s = np.exp(K @ p)                                                # (n, T)
-    f = (s * G).sum(axis=1) / s.sum(axis=1)                          # (n,)
-    return LOSSES[kind][0](f).mean()
 
 
 def descent_direction(p, K, G, kind="logistic"):
@@ -104,7 +95,7 @@ def descent_direction(p, K, G, kind="logistic"):
     a = a - a.max(axis=1, keepdims=True)
     log_s = a - np.log(np.exp(a).sum(axis=1, keepdims=True))         # (n, T)
     f = (np.exp(log_s) * G).sum(axis=1)                              # (n,)
-    log_w = LOSSES[kind][1](f)[:, None, None] + log_s[:, :, None] + log_s[:, None]   # (n, T, T)
+    log_w = LOG_SLOPE[kind](f)[:, None, None] + log_s[:, :, None] + log_s[:, None]   # (n, T, T)
     gain = G[:, :, None] - G[:, None]                                # (n, T, T)
     largest = log_w[gain != 0].max(initial=-np.inf)                  # -inf: no gain, u = 0
     w = np.exp(np.minimum(log_w - largest, 0)) * gain                # (n, T, T)
@@ -146,7 +137,7 @@ def joint_descend(p, v, X, Y, eta=0.1, steps=1000):
         u_p, _ = descent_direction(p, X, G)
         s = np.exp(X @ p - (X @ p).max(axis=1, keepdims=True))       # (n, T)
         s /= s.sum(axis=1, keepdims=True)
-        log_w = LOSSES["logistic"][1]((s * G).sum(axis=1))           # (n,), logarithms as above
+        log_w = LOG_SLOPE["logistic"]((s * G).sum(axis=1))           # (n,), logarithms as above
         w = np.exp(log_w - log_w.max()) * Y                          # (n,)
         u_v = np.tensordot(w[:, None] * s, X)
         p, v = p + eta * unit(u_p), v + eta * unit(u_v)
@@ -176,7 +167,7 @@ def offset(K, G, alpha, kind="logistic"):
     """
     p, a, D = token_svm(K, alpha)
     f = G[np.arange(len(G)), alpha]                                  # (n,)
-    c = (np.exp(LOSSES[kind][1](f)) * (f - G.T)).T                   # (n, T)
+    c = (np.exp(LOG_SLOPE[kind](f)) * (f - G.T)).T                   # (n, T)
     support = a > 1e-9                                               # (n, T)
     beside = np.linalg.pinv(D[support]) @ np.log(c[support] / a[support])
     return beside - (beside @ unit(p)) * unit(p)                     # const moves p along the ray
@@ -249,72 +240,63 @@ def demo():
 
 
 BLUE, VERMILLION, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#444444"
-STYLE = {"font.size": 14, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
-         "grid.alpha": 0.3, "lines.linewidth": 2, "figure.constrained_layout.use": True,
-         "savefig.dpi": 100}
+STYLE = {"font.size": 14, "axes.titlesize": 15, "figure.labelsize": 14, "axes.grid": True,
+         "grid.alpha": 0.3, "axes.spines.top": False, "axes.spines.right": False,
+         "lines.linewidth": 2, "figure.constrained_layout.use": True, "savefig.dpi": 110}
 
 
-def figure(path, steps=10_000):
-    """Draw paths and angles of (a), how fast (b) converges in these steps, and the paths of (d)."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-    with rc_context(STYLE):
-        canvas = Figure(figsize=(12, 8.5))
-        (left, right), (speed, beside) = canvas.subplots(2, 2)
+def figure(path):
+    """Draw angles of (a), how fast (b) converges, and the paths of (d)."""
+    import matplotlib.pyplot as plt
+    plt.rcParams.update(STYLE)
+    canvas, ((left, right), (speed, beside)) = plt.subplots(2, 2, figsize=(10, 8))
 
-        for ax, G, title in ((left, GLOBAL, "Only A is locally optimal: all paths turn to A"),
-                             (right, LOCAL, "A and B locally optimal: the start decides")):
-            for token, *place in (0, -1, 13.2), (1, 8.2, 0.7):
-                ax.plot(*np.outer(token_svm(THREE_KEYS, [token])[0], [0, 14]), "--", color=GREY)
-                ax.text(*place, f"SVM of {'AB'[token]}", color=GREY)
-            angle = ax.inset_axes([0.55, 0.43, 0.43, 0.45])
-            for y in STARTS:
-                p = descend(np.array([0.0, y]), THREE_KEYS, G, steps=1000)
-                token = (THREE_KEYS[0] @ p[-1]).argmax()
-                color, line = [(BLUE, "o-"), (VERMILLION, "o-.")][token]
-                ax.plot(*p[:131].T, line, color=color, markersize=5, markevery=131)
-                ray = token_svm(THREE_KEYS, [token])[0]
-                degrees = np.degrees(np.arccos([cosine(q, ray) for q in p[1:]]))
-                angle.semilogx(range(1, 1001), degrees, line[1:], color=color)
-            angle.set(xlabel="step t", ylabel="angle to ray", ylim=(0, 180), yticks=[0, 90, 180],
-                      yticklabels=["0°", "90°", "180°"])
-            ax.set(title=title, xlabel="$p_1$", ylabel="$p_2$", xlim=(-5, 11.5), ylim=(-2, 15))
-            ax.grid(False)
+    A, B = [token_svm(THREE_KEYS, [token])[0] for token in (0, 1)]
+    between = np.degrees(np.arccos(cosine(A, B)))
+    for ax, G, title in ((left, GLOBAL, "Only A is locally optimal: all turn to A"),
+                         (right, LOCAL, "A and B are: the start decides")):
+        for y in STARTS:
+            p = descend(np.array([0.0, y]), THREE_KEYS, G)
+            color, line = [(BLUE, "-"), (VERMILLION, "-.")][(THREE_KEYS[0] @ p[-1]).argmax()]
+            angle = np.degrees(np.arccos([cosine(q, A) for q in p[1:]]))
+            ax.semilogx(range(1, 1001), angle, line, color=color)
+        for height, name in (0, "SVM of A"), (between, "SVM of B"):
+            ax.axhline(height, linestyle="--", color=GREY)
+            ax.text(1000, height - 5, name, color=GREY, ha="right", va="top")
+        ax.set(title=title, xlabel="step t", ylabel="angle of p to the SVM of A",
+               ylim=(-28, 190), yticks=[0, 90, 180], yticklabels=["0°", "90°", "180°"])
 
-        t, later = np.arange(steps + 1), np.array([1e4, 1e5])
-        for seed in range(4):
-            K, G = clusters(np.random.default_rng(seed))
-            p_mm, a, _ = token_svm(K, [0, 0, 0])
-            fixed = descend(np.zeros(2), K, G, 0.1, steps)
-            plain = descend(np.zeros(2), K, G, 1.0, steps, normalized=False)
-            speed.loglog(t, [1 - cosine(p, p_mm) for p in fixed], color=BLUE)
-            speed.loglog(t, [1 - cosine(p, p_mm) for p in plain], "-.", color=VERMILLION)
-            if (a > 1e-9).sum() == 2:
-                angle = np.linalg.norm(offset(K, G, [0, 0, 0])) / (0.1 * later)
-                speed.loglog(later, angle ** 2 / 2, "--", color=GREY)
-        speed.text(110, 1e-6, "steps of length 0.1", color=BLUE)
-        speed.text(600, 0.1, "plain gradient descent", color=VERMILLION)
-        speed.text(1.2e4, 6e-6, "predicted", color=GREY)
-        speed.text(8, 4e-9, "p crosses its ray", color=GREY)
-        speed.set(title="Steps of fixed length: 1 - cosine falls as 1/t²", xlabel="step t",
-                  ylabel="1 - cosine of p to its SVM", xlim=(1, 1.5e5), ylim=(1e-9, 1))
+    t, later = np.arange(10_001), np.array([1e4, 1e5])
+    for seed in range(4):
+        K, G = clusters(np.random.default_rng(seed))
+        p_mm, a, _ = token_svm(K, [0, 0, 0])
+        fixed = descend(np.zeros(2), K, G, 0.1, 10_000)
+        plain = descend(np.zeros(2), K, G, 1.0, 10_000, normalized=False)
+        speed.loglog(t, [1 - cosine(p, p_mm) for p in fixed], color=BLUE)
+        speed.loglog(t, [1 - cosine(p, p_mm) for p in plain], "-.", color=VERMILLION)
+        if (a > 1e-9).sum() == 2:
+            angle = np.linalg.norm(offset(K, G, [0, 0, 0])) / (0.1 * later)
+            speed.loglog(later, angle ** 2 / 2, "--", color=GREY)
+    speed.text(90, 1e-6, "steps of\nlength 0.1", color=BLUE)
+    speed.text(200, 0.1, "plain gradient descent", color=VERMILLION)
+    speed.text(1.4e5, 6e-6, "predicted", color=GREY, ha="right")
+    speed.text(8, 4e-9, "p crosses its ray", color=GREY)
+    speed.set(title="Fixed steps: 1 - cosine falls as 1/t²", xlabel="step t",
+              ylabel="1 - cosine of p to its SVM", xlim=(1, 1.5e5), ylim=(1e-9, 1))
 
-        for kind, color, line, place in (("linear", GREEN, "-.", 1.6),
-                                         ("logistic", BLUE, "-", -3.75)):
-            for C in range(1, 11):
-                p = descend(np.zeros(2), *two_samples(C), kind=kind, steps=150)
-                beside.plot(*p[p[:, 0] < 12].T, line, color=color, linewidth=1.5)
-                _, end = offset(*two_samples(C), [1, 1], kind)
-                beside.plot([12, 15], [end, end], "--", color=GREY)
-            beside.text(1, place, f"{kind} loss, C = 1 (the innermost) to 10", color=color)
-        beside.set(title="Loss and C decide how far p is from the ray", xlabel="$p_1$",
-                   ylabel="$p_2$ (0 is the ray)", ylim=(-4, 2.2))
-        canvas.supxlabel(
-            "p = ($p_1$, $p_2$) is the trained query. Top: six starts (dots); small panels: the "
-            "angle from p to the dashed ray of its SVM.\nBottom left: four random data sets. "
-            "Bottom right: C is the score of one token. Dashes at the bottom are predicted.",
-            fontsize=12)
-        canvas.savefig(path)
+    for kind, color, line, place in (("linear", GREEN, "-.", 1.6), ("logistic", BLUE, "-", -3.75)):
+        for C in range(1, 11):
+            p = descend(np.zeros(2), *two_samples(C), kind=kind, steps=150)
+            beside.plot(*p[p[:, 0] < 12].T, line, color=color, linewidth=1.5)
+            _, end = offset(*two_samples(C), [1, 1], kind)
+            beside.plot([12, 15], [end, end], "--", color=GREY)
+        beside.text(0, place, f"{kind} loss, C = 1 (inner) to 10", color=color)
+    beside.set(title="Loss and C set the distance to the ray", xlabel="$p_1$",
+               ylabel="$p_2$ (0 is the ray)", ylim=(-4, 2.2))
+    canvas.supxlabel(
+        "Top: the trained query p from six starts. Bottom left: p on four random data sets.\n"
+        "Right: paths of p = ($p_1$, $p_2$). C is the score of one token. Dashes: predicted.")
+    canvas.savefig(path)
 
 
 if __name__ == "__main__":

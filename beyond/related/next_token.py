@@ -49,7 +49,7 @@ def hard_margin(A, b):      # as in max_margin.py; each file is copied alone
         if largest < 1e-13 * (1 + a.max(initial=0)):
             return w, a
     if (A @ w - b).min() < -1e-6:
-        raise ValueError(f"infeasible: found no w with A w >= b, {A.shape=}")
+        raise ValueError("infeasible: found no w with A w >= b")
     return w, a
 
 
@@ -114,7 +114,7 @@ def directional_part(E, x, y):
     basis = basis[size > 1e-9]
     rows = rows[~inside] - project(basis, rows[~inside])
     if (np.abs(rows).max(axis=1) < 1e-9).any():
-        raise ValueError(f"infeasible: an inequality contradicts the equalities, {E.shape=}")
+        raise ValueError("infeasible: an inequality contradicts the equalities")
     w, _ = hard_margin(rows, np.ones(len(rows)))
     return w.reshape(E.shape[1], -1), basis
 
@@ -134,7 +134,7 @@ def finite_part(E, x, y):
         if np.linalg.norm(dW) < 1e-12:
             return W
         W -= eta * dW
-    raise ValueError(f"W_fin needs more than 100000 steps of learning rate {eta}")
+    raise ValueError("W_fin needs more than 100000 steps")
 
 
 def train(W, E, x, y, steps, eta=1.0, normalized=False):
@@ -217,72 +217,68 @@ def demo():
 
 
 BLUE, VERMILLION, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#444444"
-STYLE = {"font.size": 14, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
-         "grid.alpha": 0.3, "lines.linewidth": 2, "figure.constrained_layout.use": True,
-         "savefig.dpi": 100}
+STYLE = {"font.size": 14, "axes.titlesize": 15, "figure.labelsize": 14, "axes.grid": True,
+         "grid.alpha": 0.3, "axes.spines.top": False, "axes.spines.right": False,
+         "lines.linewidth": 2, "figure.constrained_layout.use": True, "savefig.dpi": 110}
 
 
 def figure(path):
     """Draw the graph, the logits, the attention and the convergence into the file path."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-    with rc_context(STYLE):
-        canvas = Figure(figsize=(12, 9))
-        (graph, logits), (choice, convergence) = canvas.subplots(2, 2)
-        E, x, y = hand_made()
-        (W_svm, basis), W_fin = directional_part(E, x, y), finite_part(E, x, y)
-        edge, same = priority_graph(x, y, len(E))
-        steps = sorted({round(t) for t in np.geomspace(1, 100000, 61)})
-        Ws = train(np.zeros((5, 5)), E, x, y, steps)
+    import matplotlib.pyplot as plt
+    plt.rcParams.update(STYLE)
+    canvas, ((graph, logits), (choice, convergence)) = plt.subplots(2, 2, figsize=(10, 8))
+    E, x, y = hand_made()
+    (W_svm, basis), W_fin = directional_part(E, x, y), finite_part(E, x, y)
+    edge, same = priority_graph(x, y, len(E))
+    steps = sorted({round(t) for t in np.geomspace(1, 100000, 61)})
+    Ws = train(np.zeros((5, 5)), E, x, y, steps)
 
-        spots = list(zip([0, 0, 1, 2, 1], W_svm[:, 0]))
-        for i, j in np.argwhere(edge[0]):
-            color, curve = (BLUE, "arc3,rad=0.25") if same[0, i, j] else (VERMILLION, "arc3")
-            graph.annotate("", spots[j], spots[i], arrowprops=dict(
-                arrowstyle="-|>", color=color, lw=2, shrinkB=15, connectionstyle=curve))
-        for token, spot in enumerate(spots):
-            graph.text(*spot, token, ha="center", va="center", bbox=dict(boxstyle="circle", fc="w"))
-        for height, color, words in ((1.1, GREY, "arrow i → j: label i\nbeat token j"),
-                                     (0.5, BLUE, "both ways (one SCC):\nequal logits"),
-                                     (-0.8, VERMILLION, "one way: logits\n1 or more apart")):
-            graph.text(2.3, height, words, color=color, va="center")
-        graph.set(title="The winners get the larger logits", ylabel="logit of token in $W_{svm}$",
-                  xlim=(-0.3, 4), ylim=(-1.45, 1.4), xticks=[], yticks=[-1, 0, 1])
+    spots = list(zip([0, 0, 1, 2, 1], W_svm[:, 0]))
+    for i, j in np.argwhere(edge[0]):
+        color, curve = (BLUE, "arc3,rad=0.25") if same[0, i, j] else (VERMILLION, "arc3")
+        graph.annotate("", spots[j], spots[i], arrowprops=dict(
+            arrowstyle="-|>", color=color, lw=2, shrinkB=15, connectionstyle=curve))
+    for token, spot in enumerate(spots):
+        graph.text(*spot, token, ha="center", va="center", bbox=dict(boxstyle="circle", fc="w"))
+    for height, color, words in ((1.2, GREY, "arrow i → j:\nlabel i beat j"),
+                                 (0.5, BLUE, "one component:\nequal logits"),
+                                 (-0.2, VERMILLION, "one way:\n1 apart or more"),
+                                 (-1.1, GREY, "$W_{svm}$: the\nsmallest such $W$")):
+        graph.text(2.5, height, words, color=color, va="center")
+    graph.set(title="The winners get the larger logits", xlim=(-0.3, 4.6), ylim=(-1.5, 1.6),
+              ylabel="logit of token in $W_{svm}$", xticks=[], yticks=[-1, 0, 1])
 
-        for r, (t, marker) in enumerate(zip([100, 1000, 10000, 100000], "os^D")):
-            W, at = Ws[steps.index(t)], np.arange(5) + 0.2 * (r - 1.5)
-            R = np.vdot(W, W_svm) / np.vdot(W_svm, W_svm)
-            logits.plot(at, W[:, 0], marker, color=BLUE, alpha=0.4 + 0.2 * r, label=f"{t:,} steps")
-            logits.hlines((R * W_svm + W_fin)[:, 0], at - 0.13, at + 0.13, color=GREY, ls="--",
-                          label=None if r < 3 else "$R\\ W_{svm} + W_{fin}$")
-        logits.set(title="Growth along $W_{svm}$; $W_{fin}$ separates 1 and 2",
-                   xlabel="token", ylabel="logit of token in $W$")
-        logits.legend(fontsize=12)
+    for r, (t, marker) in enumerate(zip([100, 1000, 10000, 100000], "os^D")):
+        W, at = Ws[steps.index(t)], np.arange(5) + 0.2 * (r - 1.5)
+        R = np.vdot(W, W_svm) / np.vdot(W_svm, W_svm)
+        logits.plot(at, W[:, 0], marker, color=BLUE, alpha=0.4 + 0.2 * r, label=f"t = {t:,}")
+        logits.hlines((R * W_svm + W_fin)[:, 0], at - 0.13, at + 0.13, color=GREY, ls="--")
+    logits.set(title="Logits grow; 1 and 2 stay ln 3 apart", xlabel="token",
+               ylabel="logit in $W$ after t steps", ylim=(-11.5, 14))
+    logits.legend(loc="upper right", handlelength=0.8, labelspacing=0.2)
 
-        s = np.array([attention(W, E[x]) for W in Ws])                       # (times, n, T)
-        limit = attention(W_fin, E[x], same[x[:, -1:], y[:, None], x])       # (n, T)
-        for i, t, color, style in [(4, 2, VERMILLION, "-."), (0, 0, BLUE, "-"), (0, 1, GREEN, ":")]:
-            choice.axhline(limit[i, t], color=GREY, ls="--", lw=1.5)
-            choice.semilogx(steps, s[:, i, t], style, color=color)
-            choice.text(400, limit[i, t] - 0.08, f"token {x[i, t]} in {x[i].tolist()}", color=color)
-        choice.set(title="Hard between SCCs, soft (3 : 1) within one", xlabel="step t",
-                   ylabel="attention to a token", ylim=(0, 1.05))
+    s = np.array([attention(W, E[x]) for W in Ws])                       # (times, n, T)
+    limit = attention(W_fin, E[x], same[x[:, -1:], y[:, None], x])       # (n, T)
+    for i, t, color, style in [(4, 2, VERMILLION, "-."), (0, 0, BLUE, "-"), (0, 1, GREEN, ":")]:
+        choice.axhline(limit[i, t], color=GREY, ls="--", lw=1.5)
+        choice.semilogx(steps, s[:, i, t], style, color=color)
+        choice.text(100, limit[i, t] - 0.1, f"token {x[i, t]} in {x[i].tolist()}", color=color)
+    choice.set(title="Hard between components, soft within", xlabel="step t",
+               ylabel="attention to a token", ylim=(0, 1.05))
 
-        cos, cos_off, distance = np.array([compare(W, W_svm, W_fin, basis) for W in Ws]).T
-        convergence.loglog(steps, 1 - cos, "-.", color=VERMILLION, label="1 - cos($W$, $W_{svm}$)")
-        convergence.loglog(steps, 1 - cos_off, "-", color=BLUE,
-                           label="1 - cos($W - W_S$, $W_{svm}$)")
-        convergence.loglog(steps, distance, ":", color=GREEN, label="|$W_S$ - $W_{fin}$|")
-        convergence.loglog([1e2, 1e5], [2e-3, 2e-6], "--", color=GREY, label="slope of 1/t")
-        convergence.legend(fontsize=12, loc="lower left")
-        convergence.set(title="The finite part converges as 1/t", xlabel="step t",
-                        ylabel="distance from the limit")
-        canvas.supxlabel(
-            "SCC: strongly connected component, here {1, 2}. $W_{svm}$: the smallest $W$ with the "
-            "gaps of the graph; $W$ has size $R$ along it.\n$W_S$: the part of $W$ that tells "
-            "tokens of one SCC apart; its predicted limit is $W_{fin}$. Dashes below left: "
-            "predicted.", fontsize=12)
-        canvas.savefig(path)
+    cos = np.array([compare(W, W_svm, W_fin, basis)[0] for W in Ws])
+    convergence.loglog(steps, 1 - cos, "-.", color=VERMILLION)
+    convergence.loglog(steps, abs(Ws[:, 1, 0] - Ws[:, 2, 0] - np.log(3)), color=BLUE)
+    convergence.loglog([1e2, 1e5], [2e-3, 2e-6], "--", color=GREY)
+    convergence.text(1e5, 7e-3, "1 - cos($W$, $W_{svm}$)", color=VERMILLION, ha="right")
+    convergence.text(8, 0.2, "|gap of 1 and 2 - ln 3|", color=BLUE)
+    convergence.text(1e3, 1e-5, "1/t", color=GREY)
+    convergence.set(title="The gap of 1 and 2 converges as 1/t", xlabel="step t",
+                    ylabel="distance from the limit")
+    canvas.supxlabel(
+        "Where 1 and 2 compete, 1 is the label three times, 2 once: so a gap of ln 3 stays.\n"
+        "Dashes are predicted; above, a multiple of $W_{svm}$ plus this gap.")
+    canvas.savefig(path)
 
 
 if __name__ == "__main__":

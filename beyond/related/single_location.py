@@ -267,60 +267,55 @@ def demo():
 
 
 BLUE, VERMILLION, GREY = "#0072B2", "#D55E00", "#444444"
-STYLE = {"font.size": 14, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
-         "grid.alpha": 0.3, "lines.linewidth": 2, "figure.constrained_layout.use": True,
-         "savefig.dpi": 100}
+STYLE = {"font.size": 14, "axes.titlesize": 15, "figure.labelsize": 14, "axes.grid": True,
+         "grid.alpha": 0.3, "axes.spines.top": False, "axes.spines.right": False,
+         "lines.linewidth": 2, "figure.constrained_layout.use": True, "savefig.dpi": 110}
 
 
 def figure(path):
     """Draw the risk, its two phases, the landscape on M, and starts on the sphere."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-    with rc_context(STYLE):
-        canvas = Figure(figsize=(12, 8.5))
-        (top_left, top_right), (bottom_left, bottom_right) = canvas.subplots(2, 2)
-        steps = np.arange(10, 20_001, 10)
-        on_M = experiment(6, on_M=True)[:, steps]                               # (5, 2000, 6)
-        sphere = experiment(10, on_M=False, steps=5000)                         # (5, 5001, 10)
+    import matplotlib.pyplot as plt
+    plt.rcParams.update(STYLE)
+    canvas, ((risks, learnt), (landscape, swaps)) = plt.subplots(2, 2, figsize=(10, 8))
+    steps = np.arange(10, 20_001, 10)
+    on_M = experiment(6, on_M=True)[:, steps]                               # (5, 2000, 6)
+    sphere = experiment(10, on_M=False, steps=5000)                         # (5, 5001, 10)
 
-        top_left.semilogx(steps, risk(*on_M, **SETTINGS), color=BLUE)
-        R = oracles(**SETTINGS)
-        for name, y in ("zero predictor", 0.51), ("best linear", 0.42), ("k = k*, v = v*", 0.06):
-            top_left.axhline(R[name], color=GREY, linestyle="--")
-            top_left.text(10, y, f"{name}: {R[name]:.4f}", color=GREY)
-        top_left.text(2000, 0.3, "on M:\nk.v* = v.k* = 0,\nk.v = 0")
-        top_left.set(title="Six starts on M: all find k* and v*", xlabel="step",
-                     ylabel="risk R", ylim=(0, 0.68))
+    risks.semilogx(steps, risk(*on_M, **SETTINGS), color=BLUE)
+    R = oracles(**SETTINGS)
+    for name, y in ("zero predictor", 0.51), ("best linear", 0.42), ("k = k*, v = v*", 0.06):
+        risks.axhline(R[name], color=GREY, linestyle="--")
+        risks.text(5, y, f"{name}: {R[name]:.4f}", color=GREY)
+    risks.text(2000, 0.28, "on M:\nk.v* = 0,\nv.k* = 0,\nk.v = 0", va="center")
+    risks.set(title="Six starts on M: all find k* and v*", xlabel="step", ylabel="risk R",
+              xlim=(4, 3e4), ylim=(0, 0.68))
 
-        top_right.semilogx(steps, np.abs(on_M[0]), color=BLUE)
-        top_right.semilogx(steps, np.abs(on_M[1]), color=VERMILLION, linestyle="--")
-        top_right.text(4000, 0.75, "key, |k.k*|", color=BLUE)
-        top_right.text(600, 0.75, "value, |v.v*|", color=VERMILLION, ha="right")
-        top_right.set(title="The value is learnt first, then the key", xlabel="step",
-                      ylabel="overlap (1 is right)")
+    learnt.semilogx(steps, np.abs(on_M[0]), color=BLUE)
+    learnt.semilogx(steps, np.abs(on_M[1]), color=VERMILLION, linestyle="--")
+    learnt.text(4000, 0.6, "key,\n|k.k*|", color=BLUE)
+    learnt.text(500, 0.7, "value,\n|v.v*|", color=VERMILLION, ha="right")
+    learnt.set(title="The value is learnt first, then the key", xlabel="step",
+               ylabel="overlap (1 is right)")
 
-        kappa, nu = np.meshgrid(np.linspace(-1, 1, 101), np.linspace(-1, 1, 101))
-        contours = bottom_left.contour(kappa, nu, risk(kappa, nu, 0, 0, 0, **SETTINGS),
-                                       np.arange(0.3, 1.9, 0.3), colors=GREY, linewidths=1,
-                                       linestyles="--")
-        bottom_left.clabel(contours)
-        bottom_left.plot(on_M[0], on_M[1], color=BLUE, marker="o", markersize=5, markevery=[0])
-        bottom_left.plot([-1, 1], [-1, 1], "*", color=BLUE, markersize=16)
-        bottom_left.set(title="The six paths, and contours of the risk", xlim=(-1.1, 1.1),
-                        ylim=(-1.1, 1.1), xlabel="k.k*", ylabel="v.v*")
+    kappa, nu = np.meshgrid(np.linspace(-1, 1, 101), np.linspace(-1, 1, 101))
+    contours = landscape.contour(kappa, nu, risk(kappa, nu, 0, 0, 0, **SETTINGS),
+                                 np.arange(0.3, 1.9, 0.3), colors=GREY, linewidths=1)
+    landscape.clabel(contours)
+    landscape.plot(on_M[0], on_M[1], color=BLUE, marker="o", markersize=5, markevery=[0])
+    landscape.plot([-1, 1], [-1, 1], "*", color=BLUE, markersize=16)
+    landscape.set(title="The six paths, and contours of R", xlabel="k.k*", ylabel="v.v*",
+                  xlim=(-1.1, 1.1), ylim=(-1.1, 1.1))
 
-        for kappa, eta in np.abs(sphere[[0, 3]]).transpose(2, 0, 1):
-            color, line = (VERMILLION, "--") if eta[-1] > 0.8 else (BLUE, "-")
-            bottom_right.plot(kappa, eta, line, color=color, marker="o", markevery=[-1])
-        bottom_right.text(0.42, 0.42, "k finds k*, and v finds v*", color=BLUE)
-        bottom_right.text(0.14, 0.9, "swapped: k finds v*", color=VERMILLION)
-        bottom_right.set(title="Ten starts off M: some end swapped", xlabel="|k.k*|",
-                         ylabel="|k.v*|")
-        canvas.supxlabel(
-            "The key k should find the hidden direction k*, and the value v the hidden direction "
-            "v*. M: the starts where k is orthogonal to\nv* and v, and v to k*; descent never "
-            "leaves M. Stars: the minima, k = k*, v = v* and k = -k*, v = -v*.", fontsize=12)
-        canvas.savefig(path)
+    for kappa, eta in np.abs(sphere[[0, 3]]).transpose(2, 0, 1):
+        color, line = (VERMILLION, "--") if eta[-1] > 0.8 else (BLUE, "-")
+        swaps.plot(kappa, eta, line, color=color, marker="o", markevery=[-1])
+    swaps.text(0.35, 0.42, "k finds k*, v finds v*", color=BLUE)
+    swaps.text(0.14, 0.9, "swapped: k finds v*", color=VERMILLION)
+    swaps.set(title="Ten starts off M: some end swapped", xlabel="|k.k*|", ylabel="|k.v*|")
+    canvas.supxlabel(
+        "The key k should find the hidden direction k*, and the value v should find v*.\n"
+        "Descent that starts on M stays there. Stars: the minima, (k, v) = ±(k*, v*).")
+    canvas.savefig(path)
 
 
 if __name__ == "__main__":

@@ -45,6 +45,7 @@ LENGTHS = (50, 100, 200, 400, 800)              # T
 SIZES = np.arange(12, 60, 4)                    # m
 TRIALS = 50                                     # R
 
+
 def sample_and(rng, R, m, T):
     """Draw bits X (R, m, T) and labels y (R, m), both float32; rng is a numpy.random.Generator.
 
@@ -148,24 +149,21 @@ def success_rates(lengths):
 def half_point(sizes, rates):
     """m50, from a line through ln(rate / (1 - rate)), where rates of 0 and 1 are left out.
 
-    Each point has the weight 1 / variance.  Raises ValueError if fewer than two rates are left.
+    Each point has the weight 1 / variance.
     """
     use = (rates > 0) & (rates < 1)
     if use.sum() < 2:
-        raise ValueError(f"need two rates or more between 0 and 1, got {rates=}")
+        raise ValueError("need two rates between 0 and 1")
     m, rate = sizes[use], rates[use]
     slope, offset = np.polyfit(m, np.log(rate / (1 - rate)), 1, w=np.sqrt(rate * (1 - rate)))
     return -offset / slope
 
 
 def crossing(sizes, rates, level=0.8):
-    """Where rates first reach the level (m80: 0.8), interpolated.
-
-    Raises ValueError if they never do, or from the beginning.
-    """
+    """Where rates first reach the level (m80: 0.8), interpolated."""
     i = int(np.argmax(rates >= level))
     if i == 0:
-        raise ValueError(f"need rates that rise to {level=}, got {rates=}")
+        raise ValueError("the first rate is too high, or the last too low")
     part = (level - rates[i - 1]) / (rates[i] - rates[i - 1])
     return sizes[i - 1] + part * (sizes[i] - sizes[i - 1])
 
@@ -175,8 +173,7 @@ def growth(point, lengths, rates):
 
     rates is (len(lengths), len(SIZES)), each the mean of TRIALS.  Returns points and their errors
     (len(lengths),), the line (slope, intercept), the slope's error, and R^2.  Errors are standard
-    deviations over 200 bootstrap samples, which redraw the rates as binomials.  Raises ValueError
-    as point does.
+    deviations over 200 bootstrap samples, which redraw the rates as binomials.
     """
     rng = np.random.default_rng(0)
     redrawn = [rng.binomial(TRIALS, rates) / TRIALS for _ in range(200)]
@@ -212,67 +209,65 @@ def demo():
 
 COLORS = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"
 BLUE, VERMILLION, GREEN, GREY = *COLORS[:3], "#444444"
-STYLE = {"font.size": 14, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
-         "grid.alpha": 0.3, "lines.linewidth": 2, "figure.constrained_layout.use": True,
-         "savefig.dpi": 100}
+STYLE = {"font.size": 14, "axes.titlesize": 15, "figure.labelsize": 14, "axes.grid": True,
+         "grid.alpha": 0.3, "axes.spines.top": False, "axes.spines.right": False,
+         "lines.linewidth": 2, "figure.constrained_layout.use": True, "savefig.dpi": 110}
 
 
 def figure(path):
     """Draw success rates, samples needed against T, head and baseline, and weights over steps."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-    with rc_context(STYLE):
-        canvas = Figure(figsize=(12, 8.5))
-        (rate_panel, size_panel), (need_panel, weight_panel) = canvas.subplots(2, 2)
-        lengths = np.array(LENGTHS)
-        success, accuracy = success_rates(lengths)
-        lines = ["o-", "s--", "D-.", "^:", "v-"]
-        for T, rates, line, color in zip(lengths, success, lines, COLORS):
-            rate_panel.plot(SIZES, rates, line, markersize=5, color=color, label=f"T = {T}")
-        rate_panel.legend(fontsize=12, frameon=False)
-        rate_panel.set(title="Twice the context: about 5 samples more", xlabel="training samples",
-                       ylabel="share of trials that succeed", xlim=(11, 66))
+    import matplotlib.pyplot as plt
+    plt.rcParams.update(STYLE)
+    canvas, panels = plt.subplots(2, 2, figsize=(10, 8))
+    (rate_panel, size_panel), (need_panel, weight_panel) = panels
+    lengths = np.array(LENGTHS)
+    success, accuracy = success_rates(lengths)
+    lines = ["o-", "s--", "D-.", "^:", "v-"]
+    for T, rates, line, color in zip(lengths, success, lines, COLORS):
+        rate_panel.plot(SIZES, rates, line, markersize=5, color=color, label=f"T = {T}")
+    rate_panel.legend(frameon=False)
+    rate_panel.set(title="Twice the context: about 5 samples more", xlabel="training samples",
+                   ylabel="share of trials that succeed", xlim=(11, 72))
 
-        for name, point, line, color in (("80 %", crossing, "s-.", VERMILLION),
-                                         ("50 %", half_point, "o-", BLUE)):
-            points, errors, fit, error, _ = growth(point, lengths, success)
-            size_panel.errorbar(lengths, points, errors, fmt=line[0], color=color, capsize=3)
-            size_panel.plot(lengths, np.polyval(fit, np.log2(lengths)), line, markersize=0,
-                            color=color, label=f"{name} succeed: slope {fit[0]:.2f} ± {error:.2f}")
-        size_panel.semilogx(lengths, 10 + HEURISTIC_SLOPE * np.log2(lengths / 50), "--", base=2,
-                            color=GREY, label=f"heuristic slope {HEURISTIC_SLOPE:.2f}, any height")
-        size_panel.set(title="The samples needed grow like log T", xlabel="context length T",
-                       ylabel="training samples", ylim=(0, 56), xticks=lengths, xticklabels=lengths)
-        size_panel.legend(fontsize=12, loc="lower right", frameon=False)
+    for name, point, line, color in (("80 %", crossing, "s-.", VERMILLION),
+                                     ("50 %", half_point, "o-", BLUE)):
+        points, errors, fit, error, _ = growth(point, lengths, success)
+        size_panel.errorbar(lengths, points, errors, fmt=line[0], color=color, capsize=3)
+        size_panel.plot(lengths, np.polyval(fit, np.log2(lengths)), line, markersize=0,
+                        color=color, label=f"{name} succeed: slope {fit[0]:.2f} ± {error:.2f}")
+    size_panel.semilogx(lengths, 40 + HEURISTIC_SLOPE * np.log2(lengths / 50), "--", base=2,
+                        color=GREY, label=f"heuristic slope {HEURISTIC_SLOPE:.2f}, any height")
+    size_panel.set(title="The samples needed grow like log T", xlabel="context length T",
+                   ylabel="training samples", ylim=(0, 66), xticks=lengths, xticklabels=lengths)
+    size_panel.legend(loc="lower right", frameon=False)
 
-        sizes = np.round(250 * 2 ** (np.arange(7) / 2)).astype(int)             # 250 to 2000
-        linear = np.zeros((4, len(sizes)))                 # with T = 800, 2000 are not enough
-        for i, j, seed in np.ndindex(4, len(sizes), 5):
-            linear[i, j] += run_trials(LENGTHS[i], sizes[j], seed, False, 1)[1][0] / 5
-        for Ts, ms, rates, line, color in ((lengths[:4], sizes, linear, "s--", VERMILLION),
-                                           (lengths, SIZES, accuracy, "o-", BLUE)):
-            need_panel.loglog(Ts, [crossing(ms, row, 0.99) for row in rates], line, color=color)
-        need_panel.text(140, 900, "logistic regression", color=VERMILLION, ha="right")
-        need_panel.text(150, 60, "softmax head", color=BLUE)
-        need_panel.minorticks_off()
-        need_panel.set(title="Without softmax it takes far more samples", xlabel="context length T",
-                       ylabel="samples for accuracy .99", xticks=lengths, xticklabels=lengths)
+    sizes = np.round(250 * 2 ** (np.arange(7) / 2)).astype(int)             # 250 to 2000
+    linear = np.zeros((4, len(sizes)))                 # with T = 800, 2000 are not enough
+    for i, j, seed in np.ndindex(4, len(sizes), 5):
+        linear[i, j] += run_trials(LENGTHS[i], sizes[j], seed, False, 1)[1][0] / 5
+    for Ts, ms, rates, line, color in ((lengths[:4], sizes, linear, "s--", VERMILLION),
+                                       (lengths, SIZES, accuracy, "o-", BLUE)):
+        need_panel.loglog(Ts, [crossing(ms, row, 0.99) for row in rates], line, color=color)
+    need_panel.text(50, 1000, "logistic regression\n(T = 800: over 2000)", color=VERMILLION)
+    need_panel.text(150, 60, "softmax head", color=BLUE)
+    need_panel.minorticks_off()
+    need_panel.set(title="Without softmax it takes far more", xlabel="context length T",
+                   ylabel="samples for accuracy .99", xticks=lengths, xticklabels=lengths)
 
-        X, y = sample_and(np.random.default_rng(0), 1, 60, 100)
-        steps = np.arange(0, 301, 10)
-        a = np.array([softmax(train(X, y, steps=n)[0])[0] for n in steps])      # (31, T)
-        weight_panel.semilogy(steps, a[:, SPARSITY:], color=GREY, linewidth=0.5)
-        weight_panel.semilogy(steps, a[:, :SPARSITY], color=BLUE, linewidth=3)
-        weight_panel.text(170, 0.04, "the three right bits", color=BLUE)
-        weight_panel.text(180, 3e-7, "the other 97 bits", color=GREY)
-        weight_panel.set(title="One trial: two right bits win, then the third", xlabel="step",
-                         ylabel="attention weight", ylim=(1e-7, 2))
-        canvas.supxlabel(
-            f"The label is the AND of {SPARSITY} of T random bits. A trial succeeds if its head "
-            f"gets 1000 test samples right. Above: {TRIALS} trials a point;\nslopes: samples per "
-            "doubling of T; bars and ±: one standard error. Below right: T = 100 and 60 samples.",
-            fontsize=12)
-        canvas.savefig(path)
+    X, y = sample_and(np.random.default_rng(0), 1, 60, 100)
+    steps = np.arange(0, 301, 10)
+    a = np.array([softmax(train(X, y, steps=n)[0])[0] for n in steps])      # (31, T)
+    weight_panel.semilogy(steps, a[:, SPARSITY:], color=GREY, linewidth=0.5)
+    weight_panel.semilogy(steps, a[:, :SPARSITY], color=BLUE, linewidth=3)
+    weight_panel.text(160, 0.04, "the three right bits", color=BLUE)
+    weight_panel.text(150, 3e-7, "the other 97 bits", color=GREY)
+    weight_panel.set(title="One trial: two right bits, then the third", xlabel="step",
+                     ylabel="attention weight", ylim=(1e-7, 2))
+    canvas.supxlabel(
+        f"The label is the AND of {SPARSITY} of T random bits. A trial succeeds with 1000 "
+        f"right test labels.\nAbove: {TRIALS} trials a point; slope: samples per doubling of T; "
+        "bars, ±: one standard error.")
+    canvas.savefig(path)
 
 
 if __name__ == "__main__":

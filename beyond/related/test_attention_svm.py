@@ -1,14 +1,14 @@
 """Tests of attention_svm.py: `python -m pytest beyond/related/test_attention_svm.py`."""
 
+import functools
 import re
 from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
 import attention_svm as svm
-from test_related import complex_step, headline
+from test_related import complex_step, draw, headline
 
 
 def random_problem(seed, n=3, T=4, d=5, scale=1.0):
@@ -70,13 +70,15 @@ def test_runs_side_by_side_do_not_mix():
         np.testing.assert_allclose(together[:, r], alone, rtol=1e-9)
 
 
-def test_random_instances_are_on_spheres_and_scored_by_one_head():
-    X, Z, G = svm.random_instances(np.random.default_rng(0), 50, d=4)
-    assert (X.shape, Z.shape, G.shape) == ((50, 6, 8, 4), (50, 6, 4), (50, 6, 8))
+def test_random_instances_are_on_spheres_scored_by_one_head_and_start_within_1_over_root_d():
+    rng = np.random.default_rng(0)
+    X, Z, G = svm.random_instances(rng, 50, d=4)
     heads = (np.linalg.pinv(X) @ G[..., None])[..., 0]                       # Y_i v
     for x in X, Z, heads:
         np.testing.assert_allclose(np.linalg.norm(x, axis=-1), 1)
     np.testing.assert_allclose(abs((heads * heads[:, :1]).sum(axis=-1)), 1)  # Y_i Y_1
+    W, _ = svm.descend_both(rng, 50, X, Z, G, [0])
+    assert 0.48 < abs(W).max() <= 0.5
 
 
 @pytest.mark.parametrize("norm, dual", [("fro", "fro"), ("nuc", 2)])
@@ -90,10 +92,10 @@ def test_both_svms_are_certified(seed, norm, dual):
     assert a.sum() == pytest.approx(np.linalg.norm(W, norm), rel=1.001e-8)
 
 
-@pytest.mark.parametrize("degrees", [60, 120])
-def test_the_svms_of_the_two_samples_are_as_derived(degrees):
-    X, Z, G, W_F, W_nuc = svm.two_samples(np.radians(degrees))
-    c = max(np.cos(np.radians(degrees / 2)), np.sin(np.radians(degrees / 2)))
+@pytest.mark.parametrize("phi", [0.5, 1.0, 1.5])
+def test_the_svms_of_the_two_samples_are_as_derived(phi):
+    X, Z, G, W_F, W_nuc = svm.two_samples(phi)
+    c = np.cos(phi / 2)
     A = svm.constraints(X, Z, G.argmax(axis=1))
     np.testing.assert_allclose(svm.margin(A, "fro")[0], W_F, atol=1e-4)
     np.testing.assert_allclose(svm.margin(A, "nuc")[0], W_nuc, atol=1e-4)
@@ -129,20 +131,18 @@ def test_the_headline():
     assert random[0] > 0.999 and random[6] > 0.97 and random[[2, 4]].max() < 0.9
 
 
-def picture(monkeypatch):
+@functools.cache
+def picture():
     """What `figure` draws, if W and K Q^T are their SVMs, random here, and no training is done."""
-    limits, drawn = np.random.default_rng(0).standard_normal((2, 20, 10, 10)), []
-    monkeypatch.setattr(Figure, "savefig", lambda canvas, path: drawn.append(canvas))
-    monkeypatch.setattr(svm, "svms", lambda X, Z, W: limits)
-    monkeypatch.setattr(svm, "descend_both", lambda rng, R, X, Z, G, steps:
-                        [np.array([W[:, :X.shape[-1], :X.shape[-1]]] * len(steps)) for W in limits])
-    monkeypatch.setattr(svm, "best_selected", lambda d, step: [d / 100, d / 50])
-    svm.figure("picture.png")
-    return drawn[0]
+    limits = np.random.default_rng(0).standard_normal((2, 20, 10, 10))
+    return draw("attention_svm", svms=lambda X, Z, W: limits,
+                descend_both=lambda rng, R, X, Z, G, steps:
+                [np.array([W[:, :X.shape[-1], :X.shape[-1]]] * len(steps)) for W in limits],
+                best_selected=lambda d, step: [d / 100, d / 50])
 
 
-def test_the_picture_compares_each_matrix_with_its_own_svm(monkeypatch):
-    _, angle, _, _ = picture(monkeypatch).axes
+def test_the_picture_compares_each_matrix_with_its_own_svm():
+    _, angle, _, _ = picture().axes
     for line in angle.lines:
         own = line.get_label() in ("$W$ to $W_F$", "$K Q^T$ to $W_{nuc}$")
         assert (abs(line.get_ydata()) < 1e-9).all() == own

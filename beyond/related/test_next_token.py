@@ -1,12 +1,13 @@
 """Tests of next_token.py: `python -m pytest beyond/related/test_next_token.py`."""
 
+import functools
+
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 from numpy.random import default_rng
 
 import next_token as nt
-from test_related import complex_step, headline
+from test_related import complex_step, draw, headline
 
 
 def random_samples(seed, n=7, T=5, K=4, d=3):
@@ -48,14 +49,9 @@ def test_w_svm_satisfies_kkt_with_equalities(name):
 @pytest.mark.parametrize("E, x, y", [
     ([[1, 0], [-1, 0], [0, 0], [0, 1]], [[0, 1, 3], [0, 1, 3], [0, 2, 3], [1, 2, 3]], [0, 1, 0, 1]),
     ([[1, 0], [0, 0], [-1, 0], [0, 1]], [[0, 1, 3], [1, 2, 3]], [1, 1])])
-def test_contradictory_constraints_raise(E, x, y):
-    with pytest.raises(ValueError, match="infeasible"):
+def test_contradictory_constraints_are_refused(E, x, y):
+    with pytest.raises(ValueError):
         nt.directional_part(np.array(E, float), np.array(x), np.array(y))
-
-
-def test_without_a_lower_component_w_svm_is_zero():
-    W_svm, basis = nt.directional_part(np.eye(2), np.array([[1, 0], [1, 0]]), np.array([0, 1]))
-    assert not W_svm.any() and len(basis) == 1
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -90,11 +86,10 @@ def test_the_gradient_is_the_complex_step(where):
 
 
 def test_both_parts_of_the_hand_made_instance_are_those_derived():
-    W_svm, basis, W_fin = parts(*nt.hand_made())
+    W_svm, _, W_fin = parts(*nt.hand_made())
     half, query = np.log(3) / 2, np.eye(5)[0]
     assert np.allclose(W_svm, np.outer([-1, 1, 1, 0, -1], query), rtol=0, atol=1e-9)
     assert np.allclose(W_fin, np.outer([0, half, -half, 0, 0], query), rtol=0, atol=1e-9)
-    assert len(basis) == 1
 
 
 @pytest.mark.parametrize("name, scale", [("hand", 1), (0, 1), (2, 4)])
@@ -116,7 +111,7 @@ def test_without_the_cycle_one_token_is_retrieved():
     E, x, y = nt.hand_made()
     x, y = np.delete(x, 3, axis=0), np.delete(y, 3)                   # [2, 1, 3, 0] -> 2 is row 3
     W_svm, basis, W_fin = parts(E, x, y)
-    assert basis.shape == (0, 25) and not W_fin.any()
+    assert not len(basis) and not W_fin.any()
     assert np.allclose(W_svm[:, 0], [-1.2, 1.8, 0.8, -0.2, -1.2], rtol=0, atol=1e-9)
     W = nt.train(np.zeros((5, 5)), E, x, y, [1000])[0]
     assert nt.attention(W, E[x])[0, 0] > 0.99
@@ -143,30 +138,28 @@ def test_normalized_descent_ends_half_a_step_from_the_finite_part():
 
 def test_the_headline():
     rows = [line.split() for line in headline("next_token").splitlines()]
-    assert "W_fin, finite part 0.0000 0.5493 -0.5493 0.0000 0.0000".split() in rows
     (cos, off, distance, ratio, *attention), later = [
         [float(value) for value in row[1:]] for row in rows if row[:1] in (["1000"], ["10000"])]
     assert 0.995 < cos < later[0] < 0.999 and 0.999 < off < later[1]
     assert distance < 1e-3 and 9 < distance / later[2] < 11           # it falls as 1/t
     assert ratio == pytest.approx(3, abs=0.005)
-    assert attention == pytest.approx([0.7486, 0.2497, 0.0017, 0], abs=6e-4)
+    assert attention == pytest.approx([3 / 4, 1 / 4, 0, 0], abs=2e-3)
     least = [float(row[-3]) for row in rows[-3:]]                     # of 10 random instances
     assert min(least[:2]) > 0.97 and 0.004 < least[2] < 0.006
 
 
-def picture(monkeypatch):
+@functools.cache
+def picture():
     """What `figure` draws, if W is on the predicted path."""
-    drawn, (W_svm, _, W_fin) = [], parts(*nt.hand_made())
-    monkeypatch.setattr(Figure, "savefig", lambda canvas, path: drawn.append(canvas))
-    monkeypatch.setattr(nt, "train", lambda W, E, x, y, steps:
-                        np.array([np.log(t) * W_svm + W_fin for t in steps]))
-    nt.figure("picture.png")
-    return drawn[0]
+    W_svm, _, W_fin = parts(*nt.hand_made())
+    return draw("next_token", train=lambda W, E, x, y, steps:
+                np.array([np.log(t) * W_svm + W_fin for t in steps]))
 
 
-def test_the_picture_has_points_on_the_predicted_dashes(monkeypatch):
-    _, logits, choice, _ = picture(monkeypatch).axes
+def test_the_picture_has_points_on_the_predicted_dashes():
+    _, logits, choice, convergence = picture().axes
     for points, dashes in zip(logits.lines, logits.collections):
         assert points.get_ydata() == pytest.approx([s[0, 1] for s in dashes.get_segments()])
     for limit, curve in zip(choice.lines[::2], choice.lines[1::2]):
         assert limit.get_ydata()[0] == pytest.approx(curve.get_ydata()[-1], abs=1e-4)
+    assert abs(convergence.lines[1].get_ydata()).max() < 1e-9               # of a gap of ln 3
