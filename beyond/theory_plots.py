@@ -4,9 +4,11 @@
     python beyond/theory_plots.py noise --quick     one of them, on small tasks, into runs/quick/
 
 Each figure has a part of this file: its runs, its drawing, and what is measured of the runs, mostly
-over what theory says, so that it should be 1.  An arm's key begins with the name of its figure.
-Theory is grey (in `tests` it is lines), what is measured is coloured (there it is points).  Flags,
-seeds and kept runs are as in plots.py.
+over what theory says, so that it should be 1.  Theory is grey (in `tests` it is lines), what is
+measured is coloured (there it is points).  Flags, seeds and kept runs are as in plots.py.
+
+The key of an arm is the name of its figure, the name of its curve, and what tells the points of the
+curve apart.  All settings are read from run["config"].
 """
 
 import claims       # first: it finds the other files, and sets the number of threads
@@ -40,6 +42,11 @@ def attention(steps, encodings, **given):
     """The settings of an arm: attention that is trained on fresh batches and hardly tested."""
     return {"d": 5, "q": 3, "fresh": True, "evaluations": 1, "eval_sequences": 2, "T_test": [],
             "q_test": [], "steps": steps} | ENCODINGS[encodings][0] | given
+
+
+def curve(runs, *name):
+    """The runs of a curve: for each arm whose key begins with this name, a list over seeds."""
+    return [found for key, found in runs.items() if key[:len(name)] == name]
 
 
 # What is measured of runs
@@ -79,22 +86,22 @@ def W_norm2(c):
     return theory.fixed_norm2(c.T, c.d_e) if c.law == "rademacher" else c.T - 1
 
 
-@functools.cache
-def descent(law, T, d, q, lr, steps, norm2):
-    """L, a, alpha of gradient descent on the population loss (3, steps + 1).
+descend = functools.cache(theory.descend)       # a picture and the table ask for the same paths
 
-    For random signs on a sample of 2400 draws of the scores.
-    """
-    if law != "rademacher":
-        return theory.descend(theory.onehot_slopes, lr, steps, (norm2, d), T, d, q)
-    scores = width.sample_scores(np.random.default_rng(0), T, norm2, q, 2400)
-    return theory.descend(width.stochastic_slopes, lr, steps, (norm2, d), scores, d, q)
+
+@functools.cache
+def sign_slopes(T, d_e, q):
+    """The slopes for redrawn random signs, on a sample of 2400 draws of the scores."""
+    scores = width.sample_scores(np.random.default_rng(0), T, d_e, q, 2400)
+    return lambda a, alpha, d: width.stochastic_slopes(a, alpha, scores, d, q)
 
 
 def exact(run):
     """The run that the recursion makes with a run's settings: its loss, and a and alpha."""
     c = run["config"]
-    L, a, alpha = descent(c.law, c.T, c.d, c.q, c.lr, c.steps, W_norm2(c))
+    slopes, sizes = ((sign_slopes(c.T, c.d_e, c.q), (c.d,)) if c.law == "rademacher" else
+                     (theory.onehot_slopes, (c.T, c.d, c.q)))
+    L, a, alpha = descend(slopes, c.lr, c.steps, (W_norm2(c), c.d), *sizes)
     return {"config": c, "loss": L[:-1], "a": a, "alpha": alpha}
 
 
@@ -117,7 +124,7 @@ def dynamics(runs):
     figure, axes = plt.subplot_mosaic([["L", "1/L"], ["a", "alpha"]], figsize=(14, 9))
     for law, marker, dash in zip(LAWS, MARKERS, DASHES):
         color = ENCODINGS[law][1]
-        longest = runs["dynamics", law, STOPS[-1]]
+        *_, longest = curve(runs, "dynamics", law)
         path, (t, _) = exact(longest[0]), plots.smooth_loss(longest[0])
         L = np.array([plots.smooth_loss(run)[1] for run in longest])
         for name, measured, values in ("L", L, path["loss"]), ("1/L", 1 / L, 1 / path["loss"]):
@@ -128,8 +135,8 @@ def dynamics(runs):
         for k, name in enumerate(("a", "alpha")):
             axes[name].plot(path[name], dash, color=THEORY)
             points(axes[name], *np.transpose([
-                (run["config"].steps, numbers(run)[k]) for steps in STOPS
-                for run in runs["dynamics", law, steps]]), marker, color)
+                (run["config"].steps, numbers(run)[k])
+                for found in curve(runs, "dynamics", law) for run in found]), marker, color)
     c = longest[0]["config"]
     lines = axes["L"].lines                     # for each law what is measured, and what is exact
     axes["L"].set(title="loss L", xlabel="step t", yscale="log")
@@ -148,7 +155,7 @@ def dynamics(runs):
 
 def measured_dynamics(runs):
     """What is measured over what is exact."""
-    late = [runs["dynamics", law, STOPS[-1]] for law in LAWS]
+    late = [curve(runs, "dynamics", law)[-1] for law in LAWS]
 
     def ratios(measure):
         return [[measure(run) / measure(exact(run)) for run in found] for found in late]
@@ -161,22 +168,19 @@ def measured_dynamics(runs):
             for found in late[:2]]}
 
 
-# noise: what batches of n sequences, and K draws in a step, change
+# noise: batches of n sequences, and K draws in a step, make the plateau longer
 
-DELAYS = [      # encodings, T, d_e, d, q, lr, n, and K and query if they are not 1 and the sum
-    *[("one-hot", 50, 50, 5, 3, lr, n) for lr, n in (
-        (1.0, 256), (1.0, 64), (1.0, 16), (0.5, 64), (0.5, 16))],
-    *[("one-hot", 50, 50, 10, 2, 1.0, n) for n in (128, 32)],
-    *[("orthonormal", 50, 100, 5, 3, 1.0, n) for n in (128, 16)],
-    *[("orthonormal", 50, 100, 5, 3, 1.0, 32, K) for K in (1, 2, 4)],
-    *[("orthonormal", 20, 20, 5, 3, 0.5, n) for n in (64, 16, 8)]]
-DEFAULT = [("random signs", 200, 170, 5, 3, lr, 256) for lr in (4.0, 2.0)]
-EXCESSES = [
-    *[("orthonormal", 20, 20, 5, 3, lr, n) for lr, n in (
-        (0.25, 64), (0.5, 128), (1.0, 256), (0.5, 64), (0.5, 32), (1.0, 64), (1.0, 32))],
-    ("orthonormal", 20, 20, 8, 2, 0.5, 256),
-    ("one-hot", 20, 20, 5, 3, 0.5, 128), ("one-hot", 50, 50, 5, 3, 1.0, 256)]
-PLATEAUS = [
+DELAYS = {      # curve: encodings, and T, d_e, d, q, lr, n, and K if it is not 1, for each point
+    "one-hot": ("one-hot", [
+        (50, 50, 5, 3, 1.0, 256), (50, 50, 5, 3, 1.0, 64), (50, 50, 5, 3, 1.0, 16),
+        (50, 50, 5, 3, 0.5, 64), (50, 50, 5, 3, 0.5, 16),
+        (50, 50, 10, 2, 1.0, 128), (50, 50, 10, 2, 1.0, 32)]),
+    "orthonormal": ("orthonormal", [
+        (50, 100, 5, 3, 1.0, 128), (50, 100, 5, 3, 1.0, 16),
+        (20, 20, 5, 3, 0.5, 64), (20, 20, 5, 3, 0.5, 16), (20, 20, 5, 3, 0.5, 8)]),
+    "orthonormal, K = 1, 2, 4": ("orthonormal", [
+        (50, 100, 5, 3, 1.0, 32, K) for K in (1, 2, 4)])}
+PLATEAUS = [    # the same, and the query if it is not the sum
     ("one-hot", 30, 30, 5, 3, 4.0, 256, 1, "mean"),
     ("orthonormal", 60, 120, 5, 3, 2.0, 128),
     ("orthonormal", 30, 40, 5, 2, 2.0, 128, 1, "mean"),
@@ -188,86 +192,74 @@ PLATEAUS = [
     ("fixed signs", 20, 60, 2, 1, 2.0, 128)]
 
 
-def plateau(c):
+def predicted_plateau(c):
     """The steps to half of d/(2q) that theory predicts."""
     return theory.plateau(c.T, c.d, c.q, c.lr, c.batch, W_norm2(c), c.draws, c.query)
 
 
-def noise_arm(steps, encodings, T, d_e, d, q, lr, n, K=1, query="sum"):
-    """The settings of an arm; without steps it has twice as many as the plateau should take."""
-    arm = attention(steps or 1, encodings, T=T, d_e=d_e, d=d, q=q, lr=lr, batch=n, draws=K,
-                    query=query)
-    return arm if steps else arm | {"steps": int(2 * plateau(train.configuration(**arm)))}
+def plateau_arm(encodings, T, d_e, d, q, lr, n, K=1, query="sum"):
+    """The settings of an arm that has twice as many steps as the plateau should take."""
+    arm = attention(1, encodings, T=T, d_e=d_e, d=d, q=q, lr=lr, batch=n, draws=K, query=query)
+    return arm | {"steps": int(2 * predicted_plateau(train.configuration(**arm)))}
 
 
 NOISE = {
-    **{("noise", kind, *sizes): noise_arm(steps, *sizes) for kind, steps, found in (
-        ("delay", None, DELAYS), ("delay", 4000, DEFAULT),
-        ("plateau", None, PLATEAUS), ("excess", 8000, EXCESSES)) for sizes in found},
-    ("noise", "full batch"): attention(4000, "random signs", T=200, lr=4.0, fresh=False,
-                                       evaluations=40)}
+    **{("noise", "delay", name, *sizes): plateau_arm(encodings, *sizes)
+       for name, (encodings, points) in DELAYS.items() for sizes in points},
+    **{("noise", "delay", "random signs", lr): attention(4000, "random signs", T=200, lr=lr)
+       for lr in (4.0, 2.0)},
+    **{("noise", "plateau", *sizes): plateau_arm(*sizes) for sizes in PLATEAUS},
+    ("noise", "full batch"): attention(4000, "random signs", T=200, lr=4.0, fresh=False)}
 
 
 def delay(found):
-    """lr T/(2nK), and the steps to half of d/(2q) over the recursion's for each seed."""
+    """lr (d + q)/n, the predicted delay of the plateau, and the measured one of each seed.
+
+    The delay is the factor by which noise makes the plateau longer.  The law is for small
+    lr (d + q)/n.
+    """
     c = found[0]["config"]
-    return (theory.noise_delay(c.lr, c.T, c.batch, c.draws) - 1,
+    return (c.lr * (c.d + c.q) / c.batch, theory.noise_delay(c.lr, c.T, c.batch, c.draws),
             np.array([half_step(run) / half_step(exact(run)) for run in found]))
 
 
-def excess(found):
-    """lr (d + q)/(2n), and by how much faster 1/L grows in the recursion, for each seed."""
-    c = found[0]["config"]
-    return (theory.noise_excess(c.lr, c.d, c.q, c.batch) - 1,
-            np.array([growth(exact(run)) / growth(run) - 1 for run in found]))
-
-
 def noise(runs):
-    """The delay of the plateau, and the excess of the late loss, measured and by their laws."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(14, 6.4))
-    for axis, kind, measure in (left, "delay", delay), (right, "excess", excess):
-        for law, T in sorted({key[2:4] for key in runs if key[1] == kind}):
-            x, y = zip(*[measure(runs[key]) for key in runs if key[1:4] == (kind, law, T)])
-            points(axis, np.repeat(x, np.shape(y)[1]), y, {20: "D", 50: "o", 200: "P"}[T],
-                   ENCODINGS[law][1], label=f"{law}, T = {T}")
-    x, y = delay(runs["noise", "full batch"])
-    points(left, [x] * len(y), y, "X", SIGNS, label="the same, one full batch", fillstyle="full")
-    left.plot((0, 1.7), (1, 2.7), "--", color=THEORY, label="1 + lr T/(2nK)")
-    right.plot((0.006, 0.15), (0.006, 0.15), "--", color=THEORY, label="lr (d + q)/(2n)")
-    left.set(title="the plateau: steps to half of d/(2q)", ylabel="trained / exact",
-             xlabel="lr T/(2nK)", ylim=(0.9, None))
-    right.set(title="the late loss", ylabel="trained / exact - 1", xlabel="lr (d + q)/(2n)",
-              xscale="log", yscale="log")
-    for axis in left, right:
-        axis.legend(loc="upper left")
-    plots.caption(figure, "Points: each of 3 seeds, fresh batches of n (filled: one full batch), K "
-                  "= 1, 2 or 4 draws in a step. Left, at 0.62: n = 8. d = 5, 8, 10; q = 2, 3; lr "
-                  "0.25 to 4. Dashed: the laws, to leading order.")
+    """The delay of the plateau, measured against predicted."""
+    figure, axis = plt.subplots(figsize=(10, 7))
+    for name, color, marker in zip((*DELAYS, "random signs"),
+                                   (ONEHOT, STOCHASTIC, STOCHASTIC, SIGNS), "osD^"):
+        for i, found in enumerate(curve(runs, "noise", "delay", name)):
+            size, predicted, measured = delay(found)
+            axis.plot([predicted] * len(measured), measured, color=color)
+            points(axis, predicted, measured.mean(), marker, color, label=None if i else name,
+                   fillstyle="full" if size <= 1 / 8 else "none")
+    axis.plot((1, 2.7), (1, 2.7), "--", color=THEORY, zorder=1, label="measured = predicted")
+    axis.set(title="steps to half of d/(2q), over those without noise",
+             xlabel="predicted: 1 + lr T/(2nK)", ylabel="measured")
+    axis.legend(loc="upper left")
+    plots.caption(figure, "Points: means of 3 seeds, and their range. Filled: lr (d + q)/n is at "
+                  "most 1/8, small enough for the law. Fresh batches of n, K draws in a step.")
     return figure
 
 
 def measured_noise(runs):
-    """The two laws; the plateau's closed form; the default run."""
-    delays = [(found[0]["config"].batch, *delay(found)) for key, found in runs.items()
-              if key[1] == "delay"]
-    late = [excess(found) for key, found in runs.items() if key[1] == "excess"]
-    batch = runs["noise", "full batch"]
-    c, i = batch[0]["config"], batch[0]["eval_step"].tolist().index(300)
-    groups = ("lr T/(2nK) <= 0.5", 0, 0.5), ("from 0.5 to 1", 0.5, 1), ("above 1", 1, math.inf)
-    return {
-        f"{text}: delay of the plateau / law": [
-            v / (1 + x) for n, x, v in delays if n > 8 and low < x <= high]
-        for text, low, high in groups} | {
-        "n = 8: delay of the plateau / law": [v / (1 + x) for n, x, v in delays if n == 8],
-        "law < 0.02: excess of the late loss / law": [v / x for x, v in late if x < 0.02],
-        "law >= 0.02: excess of the late loss / law": [v / x for x, v in late if x >= 0.02],
+    """The delay over its law, the plateau over its closed form, and the default run."""
+    delays = [delay(found) for found in curve(runs, "noise", "delay")]
+    draws = [delay(found) for found in curve(runs, "noise", "delay", "orthonormal, K = 1, 2, 4")]
+    plateaus = [found for found in curve(runs, "noise")
+                if found[0]["config"].fresh and train.plateau(found[0]["config"])]
+    rows = {f"lr (d + q)/n {text}: delay of the plateau / law": [
+        measured / predicted for size, predicted, measured in delays if low < size <= high]
+        for text, low, high in (("to 1/8", 0, 1 / 8), ("to 3/8", 1 / 8, 3 / 8), ("1/2", 3 / 8, 1))}
+    return rows | {
+        "n = 32, K = 1, 2, 4: delay of the plateau / law": [
+            measured / predicted for _, predicted, measured in draws],
         "theory.plateau: steps to half of d/(2q) / law": [
-            [half_step(run) / plateau(run["config"]) for run in found] for found in runs.values()
-            if train.plateau(found[0]["config"]) and found != batch],
-        "default run, fresh: delay": delay(runs["noise", "delay", *DEFAULT[0]])[1],
-        "default run, one full batch: delay": delay(batch)[1],
-        "default run, one full batch: cos V at step 300 / law": [
-            run["cos_V"][i] / theory.plateau_cosine(c.T, c.d, c.q, c.batch) for run in batch]}
+            [half_step(run) / predicted_plateau(run["config"]) for run in found]
+            for found in plateaus],
+        "default run, fresh: delay of the plateau": delay(
+            runs["noise", "delay", "random signs", 4.0])[-1],
+        "default run, one full batch: delay of the plateau": delay(runs["noise", "full batch"])[-1]}
 
 
 # length: the floor of the loss, and errors on longer sequences
@@ -283,11 +275,10 @@ LENGTH = {
         eval_sequences=1000, eval_draws=4)}
 
 
-@functools.cache
-def floor(d_e, K, T=20, d=5, q=3):
-    """The least loss when K draws are averaged."""
-    scores = width.sample_scores(np.random.default_rng(0), T, d_e, q, 2000)
-    return width.noise_floor(scores, d, q, K)[0]
+def floor(c):
+    """The least training loss for random signs."""
+    scores = width.sample_scores(np.random.default_rng(0), c.T, c.d_e, c.q, 2000)
+    return width.noise_floor(scores, c.d, c.q, c.draws)[0]
 
 
 def predicted(run, lengths):
@@ -309,40 +300,34 @@ def late_errors(runs):
 
 
 def length(runs):
-    """Errors at longer T_test, for random signs and for orthonormal encodings."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(14, 6))
-    signs, c = runs["length", "signs"], runs["length", "orthonormal"][0]["config"]
-    T = signs[0]["tests"][:, 0]
-    many = np.geomspace(T[0], T[-1], 16).astype(int)
-    left.plot(many, predicted(signs[0], many), "--", color=THEORY)
-    points(left, np.tile(T, len(signs)), [run["error"][-1] for run in signs], "o", STOCHASTIC)
-    plots.zero_line(left, zero_predictor(signs[0]["config"]))
-    left.set(title=f"random signs, trained at T = {T[0]}", xscale="log", yscale="log",
-             xlabel="length $T_{test}$", ylabel="error")
+    """Errors on longer sequences against 1/L, for orthonormal encodings."""
+    figure, axis = plt.subplots(figsize=(10, 6))
+    c = runs["length", "orthonormal"][0]["config"]
     losses, errors = late_errors(runs["length", "orthonormal"])
     L = np.geomspace(0.005, 0.25, 50)
     for n, measured, color, marker, dash in zip(c.T_test, errors.T[1:], SHADES, MARKERS, DASHES):
-        right.plot(1 / L, theory.length_loss(L, c.T, n, c.d, c.q), dash, color=THEORY)
-        points(right, 1 / losses, measured, marker, color, label=f"$T_{{test}}$ = {n}")
-    right.set(title=f"orthonormal, trained at T = {c.T}", xscale="log", yscale="log",
-              xlabel="1/L, which grows during training", ylabel="error")
-    right.set_yticks([0.03, 0.1, 0.3], [0.03, 0.1, 0.3])
-    right.minorticks_off()
-    right.legend(loc="lower left")
-    plots.caption(figure, "Grey: predicted, on the left from a and $\\alpha$ at the end, on the "
-                  "right from the training loss L. Points: training, 3 seeds. "
+        axis.plot(1 / L, theory.length_loss(L, c.T, n, c.d, c.q), dash, color=THEORY)
+        points(axis, 1 / losses, measured, marker, color, label=f"$T_{{test}}$ = {n}")
+    axis.set(title=f"orthonormal, trained at T = {c.T}", xscale="log", yscale="log",
+             xlabel="1/L, which grows during training", ylabel="error")
+    axis.set_yticks([0.03, 0.1, 0.3], [0.03, 0.1, 0.3])
+    axis.minorticks_off()
+    axis.legend(loc="lower left")
+    plots.caption(figure, "Grey: predicted from the training loss L. Points: training, 3 seeds. "
                   f"q = {c.q}, d = {c.d}, fresh batches of {c.batch} sequences.")
     return figure
 
 
 def measured_length(runs):
     """Floors and errors over predicted ones; noise in all weights adds some to them."""
-    signs, orthonormal = runs["length", "signs"], runs["length", "orthonormal"]
-    c, (L, errors) = orthonormal[0]["config"], late_errors(orthonormal)
+    floors, signs = curve(runs, "length", "floor"), runs["length", "signs"]
+    c = runs["length", "orthonormal"][0]["config"]
+    L, errors = late_errors(runs["length", "orthonormal"])
     law = theory.length_loss(L[:, None], c.T, np.array(c.T_test), c.d, c.q)
     return {
-        "training loss / floor": [[last_loss(run) / floor(d_e, K) for run in
-                                   runs["length", "floor", d_e, K]] for d_e, K in FLOORS],
+        "random signs: training loss / floor": [
+            np.divide([last_loss(run) for run in found], floor(found[0]["config"]))
+            for found in floors],
         "random signs, T to 40 T: error / predicted": np.transpose([
             run["error"][-1] / predicted(run, run["tests"][:, 0]) for run in signs]),
         "orthonormal, 2 T to 8 T: error / law of length": np.ravel(errors[:, 1:] / law)}
@@ -396,72 +381,74 @@ def tests(runs):
     return figure
 
 
-def along_diagonal(run):
-    """e_j . W e_j at trained positions and at new ones, on average."""
+def new_over_trained(run):
+    """The mean e_j . W e_j at new positions, over the mean at trained ones."""
     c = run["config"]
     E = run["E"] if "E" in run else sts.positional_encoding(c.law, 2 * c.T, c.d_e,
                                                             np.random.default_rng(c.seed))
     products = ((E @ run["W"][c.d:, c.d:]) * E).sum(axis=1)
-    return products[:c.T].mean(), products[c.T:].mean()
+    return products[c.T:].mean() / products[:c.T].mean()
 
 
 def measured_tests(runs):
     """Errors at the end, least errors of fixed encodings; e . W e at new positions."""
-    found = {}
+    rows = {}
     for pe in "redrawn", "fixed":
         arm, signs = runs["tests", pe], runs["tests", "signs", pe]
         pairs = [(plots.errors(arm, T, q), test_path(arm[0], T, q))
                  for T, q in arm[0]["tests"].tolist()[1:]]
-        old, new = np.transpose([along_diagonal(run) for run in signs])
-        found[f"{pe}, 4 lengths, 4 sizes: last error / exact"] = [
+        rows[f"{pe}, 4 lengths, 4 sizes: last error / exact"] = [
             curves[:, -1] / path[-1] for curves, path in pairs]
-        found[f"random signs, {pe}: e.We, new over trained"] = new / old
-    found["fixed, 4 lengths: least error / exact"] = [
+        rows[f"random signs, {pe}: e.We, new over trained"] = [
+            new_over_trained(run) for run in signs]
+    rows["fixed, 4 lengths: least error / exact"] = [
         curves[:, curves.mean(axis=0).argmin()] / path.min() for curves, path in pairs[:4]]
-    for d_e in SHARES:
-        old, new = np.transpose([along_diagonal(run) for run in runs["tests", "share", d_e]])
-        found[f"d_e = {d_e}, fixed, step 60: e.We, new over trained / law"] = (
-            new / old / theory.new_position_share(50, d_e))
-    return found
+    rows["fixed signs, d_e 25 to 400, step 60: e.We, new over trained / law"] = [
+        [new_over_trained(run) / theory.new_position_share(run["config"].T, run["config"].d_e)
+         for run in found] for found in curve(runs, "tests", "share")]
+    return rows
 
 
 # full_model: keys [Z, z_query]
 
-FULL = [("orthonormal", query, q) for query in ("sum", "mean") for q in (2, 3, 5)] + [
-    ("one-hot", "sum", 3)]                      # encodings, query, q
-FULL_MODEL = {("full_model", *arm): attention(4000, arm[0], T=20, d_e=20, lr=1.0, query=arm[1],
-                                              q=arm[2], attend_to_query=True) for arm in FULL}
+FULL = {        # curves: encodings, query, q
+    "orthonormal, sum": ("orthonormal", "sum", (2, 3, 5)),
+    "orthonormal, mean": ("orthonormal", "mean", (2, 3, 5)),
+    "one-hot, sum": ("one-hot", "sum", (3,))}
+FULL_MODEL = {("full_model", name, q): attention(
+    4000, encodings, T=20, d_e=20, lr=1.0, query=query, q=q, attend_to_query=True)
+    for name, (encodings, query, sizes) in FULL.items() for q in sizes}
 
 
-@functools.cache
-def full_descent(law, query, q, lr=1.0, T=20, d=5):
-    """L of the full model to step 10^5, and what it tends to; d_e = T."""
-    t, onehot = np.arange(100_001), law == "one-hot"
-    slopes, norms2 = ((theory.onehot_full_model_slopes, (T - 1, 1, d)) if onehot else
-                      (theory.full_model_slopes, (T, d)))
-    return (theory.descend(slopes, lr, 100_000, norms2, T, d, q, query)[0],
-            theory.full_model_law(np.maximum(t, 1), T, d, q, query, lr, T, onehot))
+def full_exact(c):
+    """L of the full model to step 10^5 by the recursion, and what it tends to."""
+    onehot, t = c.pe == "onehot", np.arange(100_001)
+    slopes, norms2 = ((theory.onehot_full_model_slopes, (c.T - 1, 1, c.d)) if onehot else
+                      (theory.full_model_slopes, (c.d_e, c.d)))
+    return (descend(slopes, c.lr, t[-1], norms2, c.T, c.d, c.q, c.query)[0],
+            theory.full_model_law(np.maximum(t, 1), c.T, c.d, c.q, c.query, c.lr, c.d_e, onehot))
 
 
 def full_model(runs):
     """L against t for both queries."""
     figure, axes = plt.subplots(1, 2, figsize=(14, 6))
     t = np.unique(np.geomspace(10, 100_000, 200).astype(int))
-    for axis, arms in (axes[0], FULL[:3]), (axes[1], FULL[3:]):
-        for arm, color, marker in zip(arms, (*SHADES[:3], ONEHOT), MARKERS):
-            found, (law, query, q) = runs[("full_model", *arm)], arm
-            L, limit = full_descent(*arm)
+    for axis, *names in (axes[0], "orthonormal, sum"), (axes[1], "orthonormal, mean",
+                                                        "one-hot, sum"):
+        arms = [(name, found) for name in names for found in curve(runs, "full_model", name)]
+        for (name, found), color, marker in zip(arms, (*SHADES[:3], ONEHOT), MARKERS):
+            c = found[0]["config"]
+            L, limit = full_exact(c)
             axis.plot(t, L[t], color=THEORY, linewidth=1.5)
             axis.plot(t[t >= 1000], limit[t[t >= 1000]], ":", color=THEORY)
-            edges = np.unique(np.geomspace(10, found[0]["config"].steps, 13).astype(int))
+            edges = np.unique(np.geomspace(10, c.steps, 13).astype(int))
             L = [[run["loss"][i:j].mean() for i, j in zip(edges, edges[1:])] for run in found]
             points(axis, np.tile(np.sqrt(edges[1:] * edges[:-1]), len(L)), L, marker, color,
-                   label=f"{law}, {query}, q = {q}")
+                   label=f"{name}, q = {c.q}")
         axis.set(xscale="log", yscale="log", xlabel="step t", ylabel="loss L", ylim=(1e-4, 2))
         axis.legend(loc="lower left", handletextpad=0.1)
     axes[0].set(title="sum, orthonormal: $t^{-1/q}$")
     axes[1].set(title="the others: 1/t")
-    c = found[0]["config"]
     plots.caption(figure, "Keys [Z, $z_{query}$]. Solid: exact. Dotted: what it tends to. Points: "
                   f"training, 3 seeds. T = {c.T}, d = {c.d}, $d_e$ = {c.d_e}, lr = {c.lr:g}, "
                   f"fresh batches of {c.batch} sequences.")
@@ -469,16 +456,16 @@ def full_model(runs):
 
 
 def measured_full_model(runs):
-    """Sampled training over the recursion, and the laws at t = 10^5."""
-    found = {}
-    for text, arms in ("sum", FULL[:3]), ("mean", FULL[3:6]), ("one-hot, sum", FULL[6:]):
-        paths = {arm: full_descent(*arm) for arm in arms}
-        found[f"{text}: recursion / law at t = 10^5"] = [L[-1] / law[-1] for L, law in
-                                                         paths.values()]
-        found[f"{text}: loss at the end / recursion"] = [
-            [last_loss(run) / last_loss({"loss": L[:len(run["loss"])]})
-             for run in runs[("full_model", *arm)]] for arm, (L, _) in paths.items()]
-    return found
+    """Training over the recursion, and the recursion over its law at t = 10^5."""
+    rows = {}
+    for name in FULL:
+        arms = curve(runs, "full_model", name)
+        paths = [full_exact(found[0]["config"]) for found in arms]
+        rows[f"{name}: recursion / law at t = 10^5"] = [L[-1] / law[-1] for L, law in paths]
+        rows[f"{name}: loss at the end / recursion"] = [
+            [last_loss(run) / last_loss({"loss": L[:len(run["loss"])]}) for run in found]
+            for found, (L, _) in zip(arms, paths)]
+    return rows
 
 
 # data: full-batch gradient descent on N sequences
@@ -491,24 +478,24 @@ MODELS = {      # encodings, other settings, sizes N, color, style
     "net, 120 units": ("random signs", {"model": "fcn", "hidden": [120], "optimizer": "adam",
                                         "lr": 0.02, "schedule": "cosine", "steps": 600},
                        NET_N, NET, "D-")}
-DATA = {("data", arm, N): attention(
+DATA = {("data", name, N): attention(
     4000, encodings, T=20, d=3, q=2, lr=0.5, fresh=False, eval_sequences=2000, batch=N) | how
-    for arm, (encodings, how, sizes, *_) in MODELS.items() for N in sizes}
+    for name, (encodings, how, sizes, *_) in MODELS.items() for N in sizes}
 
 
-def final(runs, arm):
+def final(runs, name):
     """The test error and the training loss over d/(2q) for all N (2, sizes, seeds)."""
-    found = [runs["data", arm, N] for N in MODELS[arm][2]]
-    ends = [[(run["error"][-1, 0], run["loss"][-100:].mean()) for run in seeds] for seeds in found]
-    return np.moveaxis(np.array(ends) / zero_predictor(found[0][0]["config"]), 2, 0)
+    arms = curve(runs, "data", name)
+    ends = [[(run["error"][-1, 0], run["loss"][-100:].mean()) for run in found] for found in arms]
+    return np.moveaxis(np.array(ends) / zero_predictor(arms[0][0]["config"]), 2, 0)
 
 
 def data(runs):
     """The test error and the training loss against the number of training sequences."""
     figure, axes = plt.subplots(1, 2, figsize=(14, 6.2))
-    for arm, (_, _, sizes, color, style) in MODELS.items():
-        for axis, part in zip(axes, np.maximum(final(runs, arm), 1e-4)):
-            plots.band(axis, sizes, part.T, color, label=arm, marker=style[0],
+    for name, (_, _, sizes, color, style) in MODELS.items():
+        for axis, part in zip(axes, np.maximum(final(runs, name), 1e-4)):
+            plots.band(axis, sizes, part.T, color, label=name, marker=style[0],
                        linestyle=style[1:], fillstyle="none", markersize=9)
     for axis in axes:
         axis.set(xscale="log", yscale="log", xlabel="training sequences N")
@@ -526,15 +513,15 @@ def data(runs):
 
 def measured_data(runs):
     """How many sequences are needed, and who memorizes."""
-    few, many = ([crossing(DATA_N, errors, 0.1) for errors in final(runs, arm)[0].T]
-                 for arm in ("redrawn orthonormal", "one-hot"))
-    errors, losses = np.transpose([final(runs, arm)[:, 2:4] for arm in (
-        "one-hot", "fixed random signs")], (1, 0, 2, 3))
-    return {"redrawn: N needed for a test error of 10%": few,
-            "one-hot: N needed for a test error of 10%": many,
-            "N = 16, 32, fixed and one-hot: test error / (d/(2q))": np.ravel(errors),
-            "the same: training loss / (d/(2q))": np.ravel(losses),
-            "net, N up to 4096: test error / (d/(2q))": np.ravel(final(runs, "net, 120 units")[0])}
+    needed = {name: [crossing(DATA_N, errors, 0.1) for errors in final(runs, name)[0].T]
+              for name in ("redrawn orthonormal", "one-hot")}
+    rows = {f"{name}: N needed for a test error of 10%": N for name, N in needed.items()}
+    for name in "one-hot", "fixed random signs":
+        errors, losses = final(runs, name)[:, 2:4]
+        rows[f"{name}, N = 16, 32: test error / (d/(2q))"] = errors
+        rows[f"{name}, N = 16, 32: training loss / (d/(2q))"] = losses
+    return rows | {
+        "net, N up to 4096: test error / (d/(2q))": final(runs, "net, 120 units")[0]}
 
 
 # width: the d_e that is needed, to T = 10^9
@@ -570,11 +557,14 @@ def net_width(T, d=5, q=3):
 
 def trained_widths(runs, q):
     """The d_e that an error of SHARE d/(2q) needs, between those that are trained (T, seeds)."""
-    found = []
-    for T, sizes in SIZES[q].items():
-        ends = np.array([plots.errors(runs["width", q, T, d_e], T, q)[:, -1] for d_e in sizes])
-        found.append([crossing(sizes, seed, SHARE * 5 / (2 * q)) for seed in ends.T])    # d = 5
-    return np.array(found)
+    needed = []
+    for T in SIZES[q]:
+        arms = [found for found in curve(runs, "width", q) if found[0]["config"].T == T]
+        sizes = [found[0]["config"].d_e for found in arms]
+        ends = np.array([plots.errors(found, T, q)[:, -1] for found in arms])
+        level = SHARE * zero_predictor(arms[0][0]["config"])
+        needed.append([crossing(sizes, errors, level) for errors in ends.T])
+    return np.array(needed)
 
 
 @functools.cache
@@ -600,15 +590,15 @@ def widths(runs):
         values, _ = predicted_widths(q, 16, True)[:, :7]
         left.plot(T, 5 + values, "--", color=THEORY,
                   label="attention, predicted" if q == 1 else None)
-        found = 5 + trained_widths(runs, q)
-        points(left, np.repeat(list(SIZES[q]), found.shape[1]), found, marker, color,
+        trained = 5 + trained_widths(runs, q)
+        points(left, np.repeat(list(SIZES[q]), trained.shape[1]), trained, marker, color,
                markersize=11, label=f"attention, trained, q = {q}")
     left.set(title="the width that is needed", xscale="log", yscale="log", xlabel="length T",
              ylabel="units of a net's first layer; d + $d_e$")
     left.set_xticks(T, T)
     left.minorticks_off()
-    for (K, trained, text, power), color, marker in zip(GROWTH, SHADES, MARKERS):
-        values, _ = predicted_widths(3, K, trained)
+    for (K, as_trained, text, power), color, marker in zip(GROWTH, SHADES, MARKERS):
+        values, _ = predicted_widths(3, K, as_trained)
         right.plot(LONG_T, values, marker, color=color, label=f"{text}: {POWERS[power]}")
         T = np.geomspace(LONG_T[4], LONG_T[-1], 50)
         right.plot(T, fitted_widths(values, power, T), DASHES[power - 1], color=THEORY)
@@ -629,20 +619,17 @@ def measured_width(runs):
     counts parameters: W and V have (d + d_e)(2d + d_e), and a net's first layer of width m has
     m (T d + T).
     """
-    trained, found = {q: trained_widths(runs, q) for q in SIZES}, {}
+    trained, rows = {q: trained_widths(runs, q) for q in SIZES}, {}
     for q in SIZES:
         values = predicted_widths(q, 16, True)[0]
-        found[f"q = {q}: trained d_e / predicted"] = [
+        rows[f"q = {q}: trained d_e / predicted"] = [
             of_T / values[LONG_T.index(T)] for T, of_T in zip(SIZES[q], trained[q])]
-        if q < 3:
-            found[f"q = {q}: predicted d_e over birthday law"] = values / [
-                width.birthday_width(T, q, SHARE, 16) for T in LONG_T]
-    for K, weights, text, power in GROWTH:
-        values = predicted_widths(3, K, weights)[0]
-        found[f"q = 3, {text}: fit of {POWERS[power]}, over predicted"] = (
+    for K, as_trained, text, power in GROWTH:
+        values = predicted_widths(3, K, as_trained)[0]
+        rows[f"q = 3, {text}: fit of {POWERS[power]} / predicted"] = (
             fitted_widths(values, power) / values[4:])
     T, d, d_e = 320, 5, trained[3][-1]
-    return found | {
+    return rows | {
         "q = 3, T = 10: d_e, trained": trained[3][0],
         "q = 3, T = 320: d_e, trained": d_e,
         "q = 3, T = 320: width, nets / attention": net_width(T) / (d + d_e),
@@ -654,7 +641,7 @@ PARTS = {       # name: the arms, the drawing, what is measured, the headline
     "dynamics": (DYNAMICS, dynamics, measured_dynamics,
                  "Training on samples follows two numbers: W = a W* and V = $\\alpha$ V*"),
     "noise": (NOISE, noise, measured_noise,
-              "Gradient noise makes the plateau longer, and the late loss higher"),
+              "Gradient noise makes the plateau 1 + lr T/(2nK) times as long"),
     "length": (LENGTH, length, measured_length,
                "How errors grow at longer lengths follows from theory"),
     "tests": (TESTS, tests, measured_tests,
@@ -678,12 +665,15 @@ def arms(quick):
 
 
 def table(runs):
-    """What is measured of these runs, as text: over settings, each a mean over the seeds, or over
-    seeds, if there is one setting."""
+    """What is measured of these runs, as text.
+
+    A row has the mean and the range over its settings, of which each is a mean over seeds.  If it
+    has one setting, they are over the seeds.
+    """
     lines = [("figure", "what is measured", "mean (least to greatest)")]
     for name, (own, _, measure, _) in PARTS.items():
         if own.keys() <= runs.keys():
-            for text, values in measure({key: runs[key] for key in own}).items():
+            for text, values in measure(runs).items():
                 values = np.array(values)
                 values = values.mean(axis=-1) if values.ndim > 1 else values
                 lines.append((name, text, f"{values.mean():.4g} ({values.min():.4g} to "
@@ -696,7 +686,7 @@ def main():
     runs = plots.main(FIGURES, arms, HERE / "figures", __doc__)
     if runs:                                                # none with --quick
         print(table(runs))
-    if runs and runs.keys() == arms(quick=False).keys():
+    if runs and runs.keys() == arms(quick=False).keys():    # all figures
         (HERE / "figures" / "measured.txt").write_text(table(runs))
 
 
