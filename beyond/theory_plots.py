@@ -4,15 +4,16 @@
     python beyond/theory_plots.py noise --quick     one of them, on small tasks, into runs/quick/
 
 Each figure has a part of this file: its runs, its drawing, and what is measured of the runs, mostly
-over what theory says, so that it should be 1.  An arm's key begins with the name of its figure.
-Theory is grey (in `tests` it is lines), what is measured is coloured (there it is points).  Flags,
-seeds and kept runs are as in plots.py.
+over what theory says, so that it should be 1.  Theory is grey (in `tests` it is lines), what is
+measured is coloured (there it is points).  Flags, seeds and kept runs are as in plots.py.
+
+The key of an arm is the name of its figure, the name of its curve, and what tells the points of the
+curve apart.  All settings are read from run["config"].
 """
 
 import claims       # first: it finds the other files, and sets the number of threads
 
 import functools
-import math
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -26,23 +27,22 @@ from claims import HERE, aligned, zero_predictor
 from plots import FIXED, NET, STOCHASTIC, THEORY
 
 ONEHOT, SIGNS = "#CC79A7", "#56B4E9"            # SIGNS: random signs, beside orthonormal encodings
-SHADES = STOCHASTIC, SIGNS, "#08306B", "#6A51A3"            # of blue: all redrawn
+BY_Q = {1: ("#41B6C4", "D"), 2: ("#08306B", "o"), 3: (STOCHASTIC, "s"), 5: ("#6A51A3", "^")}
 MARKERS, DASHES = "os^D", ("--", "-.", ":")
-ENCODINGS = {           # name: settings, color
-    "one-hot": ({"pe": "onehot"}, ONEHOT),
-    "orthonormal": ({"law": "orthonormal"}, STOCHASTIC),
-    "random signs": ({}, SIGNS),
-    "fixed orthonormal": ({"pe": "fixed", "law": "orthonormal"}, FIXED),
-    "fixed signs": ({"pe": "fixed"}, FIXED)}
+ENCODINGS = {
+    "one-hot": {"pe": "onehot"}, "orthonormal": {"law": "orthonormal"}, "random signs": {},
+    "fixed orthonormal": {"pe": "fixed", "law": "orthonormal"}, "fixed signs": {"pe": "fixed"}}
 
 
 def attention(steps, encodings, **given):
     """The settings of an arm: attention that is trained on fresh batches and hardly tested."""
     return {"d": 5, "q": 3, "fresh": True, "evaluations": 1, "eval_sequences": 2, "T_test": [],
-            "q_test": [], "steps": steps} | ENCODINGS[encodings][0] | given
+            "q_test": [], "steps": steps} | ENCODINGS[encodings] | given
 
 
-# What is measured of runs
+def curve(runs, *name):
+    """The runs of a curve: for each arm whose key begins with this name, a list over seeds."""
+    return [found for key, found in runs.items() if key[:len(name)] == name]
 
 
 def numbers(run):
@@ -64,10 +64,7 @@ def half_step(run):
 
 
 def growth(run):
-    """The growth of 1/L in a step, in the last two thirds of a run.
-
-    The line 1/L = A + B t is fitted with the weights L, as noise is a share of L.
-    """
+    """The growth of 1/L in the last two thirds of a run; the noise of L is a share of L."""
     t, L = (values[33:] for values in plots.smooth_loss(run))
     return np.polyfit(t, 1 / L, 1, w=L)[0]
 
@@ -79,22 +76,22 @@ def W_norm2(c):
     return theory.fixed_norm2(c.T, c.d_e) if c.law == "rademacher" else c.T - 1
 
 
-@functools.cache
-def descent(law, T, d, q, lr, steps, norm2):
-    """L, a, alpha of gradient descent on the population loss (3, steps + 1).
+descend = functools.cache(theory.descend)       # a picture and the table ask for the same paths
 
-    For random signs on a sample of 2400 draws of the scores.
-    """
-    if law != "rademacher":
-        return theory.descend(theory.onehot_slopes, lr, steps, (norm2, d), T, d, q)
-    scores = width.sample_scores(np.random.default_rng(0), T, norm2, q, 2400)
-    return theory.descend(width.stochastic_slopes, lr, steps, (norm2, d), scores, d, q)
+
+@functools.cache
+def sign_slopes(T, d_e, q):
+    """The slopes for redrawn random signs, on a sample of 2400 draws of the scores."""
+    scores = width.sample_scores(np.random.default_rng(0), T, d_e, q, 2400)
+    return lambda a, alpha, d: width.stochastic_slopes(a, alpha, scores, d, q)
 
 
 def exact(run):
     """The run that the recursion makes with a run's settings: its loss, and a and alpha."""
     c = run["config"]
-    L, a, alpha = descent(c.law, c.T, c.d, c.q, c.lr, c.steps, W_norm2(c))
+    slopes, sizes = ((sign_slopes(c.T, c.d_e, c.q), (c.d,)) if c.law == "rademacher" else
+                     (theory.onehot_slopes, (c.T, c.d, c.q)))
+    L, a, alpha = descend(slopes, c.lr, c.steps, (W_norm2(c), c.d), *sizes)
     return {"config": c, "loss": L[:-1], "a": a, "alpha": alpha}
 
 
@@ -106,30 +103,27 @@ def points(axis, x, y, marker, color, **style):
 
 # dynamics: training on samples, and the exact recursion
 
-LAWS = {"one-hot": 50, "orthonormal": 100, "random signs": 64}     # encodings: d_e
-STOPS = 150, 400, 1000, 4000                    # a and alpha are measured at the end of a run
+LAWS = {"one-hot": (50, ONEHOT), "orthonormal": (100, STOCHASTIC), "random signs": (64, SIGNS)}
 DYNAMICS = {("dynamics", law, steps): attention(steps, law, T=50, lr=1.0, d_e=d_e)
-            for law, d_e in LAWS.items() for steps in STOPS}
+            for law, (d_e, _) in LAWS.items() for steps in (150, 400, 1000, 4000)}
 
 
 def dynamics(runs):
     """Loss, 1/L, and the two numbers a and alpha: measured, and exact."""
-    figure, axes = plt.subplot_mosaic([["L", "1/L"], ["a", "alpha"]], figsize=(14, 9))
-    for law, marker, dash in zip(LAWS, MARKERS, DASHES):
-        color = ENCODINGS[law][1]
-        longest = runs["dynamics", law, STOPS[-1]]
+    figure, axes = plt.subplot_mosaic([["L", "1/L"], ["a", "alpha"]], figsize=(10, 8.5))
+    for (law, (_, color)), marker, dash in zip(LAWS.items(), MARKERS, DASHES):
+        *_, longest = curve(runs, "dynamics", law)
         path, (t, _) = exact(longest[0]), plots.smooth_loss(longest[0])
         L = np.array([plots.smooth_loss(run)[1] for run in longest])
         for name, measured, values in ("L", L, path["loss"]), ("1/L", 1 / L, 1 / path["loss"]):
-            if (law, name) != ("random signs", "1/L"):              # which has a floor
-                plots.band(axes[name], t, measured, color, linewidth=5, marker=marker,
-                           markevery=(30, 20), markersize=11)
-                axes[name].plot(values, dash, color=THEORY)
+            plots.band(axes[name], t, measured, color, linewidth=5, marker=marker,
+                       markevery=(30, 20), markersize=11)
+            axes[name].plot(values, dash, color=THEORY)
         for k, name in enumerate(("a", "alpha")):
             axes[name].plot(path[name], dash, color=THEORY)
             points(axes[name], *np.transpose([
-                (run["config"].steps, numbers(run)[k]) for steps in STOPS
-                for run in runs["dynamics", law, steps]]), marker, color)
+                (run["config"].steps, numbers(run)[k])
+                for found in curve(runs, "dynamics", law) for run in found]), marker, color)
     c = longest[0]["config"]
     lines = axes["L"].lines                     # for each law what is measured, and what is exact
     axes["L"].set(title="loss L", xlabel="step t", yscale="log")
@@ -138,17 +132,16 @@ def dynamics(runs):
     axes["1/L"].set(title="1/L", xlabel="step t", ylim=(0, None))
     axes["a"].set(title="a, with W near a W*", xlabel="step t")
     axes["alpha"].set(title="$\\alpha$, with V near $\\alpha$ V*", xlabel="step t")
-    delay = theory.noise_delay(c.lr, c.T, c.batch)
-    plots.caption(figure, "Grey: exact, without noise. Markers: trained. Noise makes the plateau "
-                  f"1 + lr T/(2n) = {delay:.2f} times as long, so a and $\\alpha$ lag. $d_e$ = 50, "
-                  f"100 and 64 (random signs have a floor, and no 1/L). T = {c.T}, q = {c.q}, "
-                  f"d = {c.d}, lr = {c.lr:g}, fresh batches of n = {c.batch}.")
+    factor = theory.noise_delay(c.lr, c.T, c.batch)
+    plots.caption(figure, "Grey: exact, without noise. Noise keeps $\\alpha$ small on the plateau, "
+                  f"which takes {factor:.2f} times as long by 1 + lr T/(2n). T = {c.T}, q = {c.q}, "
+                  f"d = {c.d}, $d_e$ = 50, 100, 64, lr = {c.lr:g}, fresh batches of n = {c.batch}.")
     return figure
 
 
 def measured_dynamics(runs):
     """What is measured over what is exact."""
-    late = [runs["dynamics", law, STOPS[-1]] for law in LAWS]
+    late = [curve(runs, "dynamics", law)[-1] for law in LAWS]
 
     def ratios(measure):
         return [[measure(run) / measure(exact(run)) for run in found] for found in late]
@@ -161,121 +154,98 @@ def measured_dynamics(runs):
             for found in late[:2]]}
 
 
-# noise: what batches of n sequences, and K draws in a step, change
+# noise: batches of n sequences, and K draws in a step, make the plateau longer
 
-DELAYS = [      # encodings, T, d_e, d, q, lr, n, and K and query if they are not 1 and the sum
-    *[("one-hot", 50, 50, 5, 3, lr, n) for lr, n in (
-        (1.0, 256), (1.0, 64), (1.0, 16), (0.5, 64), (0.5, 16))],
-    *[("one-hot", 50, 50, 10, 2, 1.0, n) for n in (128, 32)],
-    *[("orthonormal", 50, 100, 5, 3, 1.0, n) for n in (128, 16)],
-    *[("orthonormal", 50, 100, 5, 3, 1.0, 32, K) for K in (1, 2, 4)],
-    *[("orthonormal", 20, 20, 5, 3, 0.5, n) for n in (64, 16, 8)]]
-DEFAULT = [("random signs", 200, 170, 5, 3, lr, 256) for lr in (4.0, 2.0)]
-EXCESSES = [
-    *[("orthonormal", 20, 20, 5, 3, lr, n) for lr, n in (
-        (0.25, 64), (0.5, 128), (1.0, 256), (0.5, 64), (0.5, 32), (1.0, 64), (1.0, 32))],
-    ("orthonormal", 20, 20, 8, 2, 0.5, 256),
-    ("one-hot", 20, 20, 5, 3, 0.5, 128), ("one-hot", 50, 50, 5, 3, 1.0, 256)]
-PLATEAUS = [
-    ("one-hot", 30, 30, 5, 3, 4.0, 256, 1, "mean"),
-    ("orthonormal", 60, 120, 5, 3, 2.0, 128),
-    ("orthonormal", 30, 40, 5, 2, 2.0, 128, 1, "mean"),
-    ("random signs", 50, 100, 5, 3, 1.0, 256),
-    ("random signs", 40, 80, 10, 2, 1.0, 128),
-    ("random signs", 50, 80, 5, 2, 2.0, 112, 4),
-    ("fixed orthonormal", 60, 120, 5, 3, 2.0, 128),
-    ("fixed signs", 50, 100, 5, 3, 1.0, 256),
+DELAYS = {      # curve: encodings, and T, d_e, d, q, lr, n, and K if it is not 1, for each point
+    "one-hot": ("one-hot", [
+        (50, 50, 5, 3, 1.0, 256), (50, 50, 5, 3, 1.0, 64), (50, 50, 5, 3, 1.0, 16),
+        (50, 50, 5, 3, 0.5, 64), (50, 50, 5, 3, 0.5, 16),
+        (50, 50, 10, 2, 1.0, 128), (50, 50, 10, 2, 1.0, 32)]),
+    "orthonormal": ("orthonormal", [
+        (50, 100, 5, 3, 1.0, 128), (50, 100, 5, 3, 1.0, 16),
+        (20, 20, 5, 3, 0.5, 64), (20, 20, 5, 3, 0.5, 16), (20, 20, 5, 3, 0.5, 8)]),
+    "orthonormal, K = 1, 2, 4": ("orthonormal", [
+        (50, 100, 5, 3, 1.0, 32, K) for K in (1, 2, 4)])}
+PLATEAUS = [    # encodings, the same, and the query if it is not the sum
+    ("one-hot", 30, 30, 5, 3, 4.0, 256, 1, "mean"), ("orthonormal", 60, 120, 5, 3, 2.0, 128),
+    ("orthonormal", 30, 40, 5, 2, 2.0, 128, 1, "mean"), ("random signs", 50, 100, 5, 3, 1.0, 256),
+    ("random signs", 40, 80, 10, 2, 1.0, 128), ("random signs", 50, 80, 5, 2, 2.0, 112, 4),
+    ("fixed orthonormal", 60, 120, 5, 3, 2.0, 128), ("fixed signs", 50, 100, 5, 3, 1.0, 256),
     ("fixed signs", 20, 60, 2, 1, 2.0, 128)]
 
 
-def plateau(c):
+def predicted_plateau(c):
     """The steps to half of d/(2q) that theory predicts."""
     return theory.plateau(c.T, c.d, c.q, c.lr, c.batch, W_norm2(c), c.draws, c.query)
 
 
-def noise_arm(steps, encodings, T, d_e, d, q, lr, n, K=1, query="sum"):
-    """The settings of an arm; without steps it has twice as many as the plateau should take."""
-    arm = attention(steps or 1, encodings, T=T, d_e=d_e, d=d, q=q, lr=lr, batch=n, draws=K,
-                    query=query)
-    return arm if steps else arm | {"steps": int(2 * plateau(train.configuration(**arm)))}
+def plateau_arm(encodings, T, d_e, d, q, lr, n, K=1, query="sum"):
+    """The settings of an arm that has twice as many steps as the plateau should take."""
+    arm = attention(1, encodings, T=T, d_e=d_e, d=d, q=q, lr=lr, batch=n, draws=K, query=query)
+    return arm | {"steps": int(2 * predicted_plateau(train.configuration(**arm)))}
 
 
 NOISE = {
-    **{("noise", kind, *sizes): noise_arm(steps, *sizes) for kind, steps, found in (
-        ("delay", None, DELAYS), ("delay", 4000, DEFAULT),
-        ("plateau", None, PLATEAUS), ("excess", 8000, EXCESSES)) for sizes in found},
-    ("noise", "full batch"): attention(4000, "random signs", T=200, lr=4.0, fresh=False,
-                                       evaluations=40)}
+    **{("noise", "delay", name, *sizes): plateau_arm(encodings, *sizes)
+       for name, (encodings, settings) in DELAYS.items() for sizes in settings},
+    **{("noise", "delay", "random signs", lr): attention(4000, "random signs", T=200, lr=lr)
+       for lr in (4.0, 2.0)},
+    **{("noise", "plateau", *sizes): plateau_arm(*sizes) for sizes in PLATEAUS},
+    ("noise", "full batch"): attention(4000, "random signs", T=200, lr=4.0, fresh=False)}
 
 
 def delay(found):
-    """lr T/(2nK), and the steps to half of d/(2q) over the recursion's for each seed."""
+    """lr (d + q)/n, and by which factor noise makes the plateau longer: predicted, and measured."""
     c = found[0]["config"]
-    return (theory.noise_delay(c.lr, c.T, c.batch, c.draws) - 1,
+    return (c.lr * (c.d + c.q) / c.batch, theory.noise_delay(c.lr, c.T, c.batch, c.draws),
             np.array([half_step(run) / half_step(exact(run)) for run in found]))
 
 
-def excess(found):
-    """lr (d + q)/(2n), and by how much faster 1/L grows in the recursion, for each seed."""
-    c = found[0]["config"]
-    return (theory.noise_excess(c.lr, c.d, c.q, c.batch) - 1,
-            np.array([growth(exact(run)) / growth(run) - 1 for run in found]))
-
-
 def noise(runs):
-    """The delay of the plateau, and the excess of the late loss, measured and by their laws."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(14, 6.4))
-    for axis, kind, measure in (left, "delay", delay), (right, "excess", excess):
-        for law, T in sorted({key[2:4] for key in runs if key[1] == kind}):
-            x, y = zip(*[measure(runs[key]) for key in runs if key[1:4] == (kind, law, T)])
-            points(axis, np.repeat(x, np.shape(y)[1]), y, {20: "D", 50: "o", 200: "P"}[T],
-                   ENCODINGS[law][1], label=f"{law}, T = {T}")
-    x, y = delay(runs["noise", "full batch"])
-    points(left, [x] * len(y), y, "X", SIGNS, label="the same, one full batch", fillstyle="full")
-    left.plot((0, 1.7), (1, 2.7), "--", color=THEORY, label="1 + lr T/(2nK)")
-    right.plot((0.006, 0.15), (0.006, 0.15), "--", color=THEORY, label="lr (d + q)/(2n)")
-    left.set(title="the plateau: steps to half of d/(2q)", ylabel="trained / exact",
-             xlabel="lr T/(2nK)", ylim=(0.9, None))
-    right.set(title="the late loss", ylabel="trained / exact - 1", xlabel="lr (d + q)/(2n)",
-              xscale="log", yscale="log")
-    for axis in left, right:
-        axis.legend(loc="upper left")
-    plots.caption(figure, "Points: each of 3 seeds, fresh batches of n (filled: one full batch), K "
-                  "= 1, 2 or 4 draws in a step. Left, at 0.62: n = 8. d = 5, 8, 10; q = 2, 3; lr "
-                  "0.25 to 4. Dashed: the laws, to leading order.")
+    """The delay of the plateau, measured against predicted."""
+    figure, axis = plt.subplots(figsize=(10, 7))
+    for name, color, marker in zip((*DELAYS, "random signs"),
+                                   (ONEHOT, STOCHASTIC, STOCHASTIC, SIGNS), "osD^"):
+        for i, found in enumerate(curve(runs, "noise", "delay", name)):
+            size, predicted, measured = delay(found)
+            axis.plot([predicted] * len(measured), measured, color=color)
+            points(axis, predicted, measured.mean(), marker, color, label=None if i else name,
+                   fillstyle="full" if size <= 1 / 8 else "none")
+    axis.plot((1, 2.7), (1, 2.7), "--", color=THEORY, zorder=1, label="measured = predicted")
+    axis.set(title="steps to half of d/(2q), over those without noise",
+             xlabel="predicted: 1 + lr T/(2nK)", ylabel="measured")
+    axis.legend(loc="upper left")
+    plots.caption(figure, "Points: means of 3 seeds, and their range. Filled: lr (d + q)/n is at "
+                  "most 1/8, small enough for the law. Fresh batches of n, K draws in a step.")
     return figure
 
 
 def measured_noise(runs):
-    """The two laws; the plateau's closed form; the default run."""
-    delays = [(found[0]["config"].batch, *delay(found)) for key, found in runs.items()
-              if key[1] == "delay"]
-    late = [excess(found) for key, found in runs.items() if key[1] == "excess"]
-    batch = runs["noise", "full batch"]
-    c, i = batch[0]["config"], batch[0]["eval_step"].tolist().index(300)
-    groups = ("lr T/(2nK) <= 0.5", 0, 0.5), ("from 0.5 to 1", 0.5, 1), ("above 1", 1, math.inf)
-    return {
-        f"{text}: delay of the plateau / law": [
-            v / (1 + x) for n, x, v in delays if n > 8 and low < x <= high]
-        for text, low, high in groups} | {
-        "n = 8: delay of the plateau / law": [v / (1 + x) for n, x, v in delays if n == 8],
-        "law < 0.02: excess of the late loss / law": [v / x for x, v in late if x < 0.02],
-        "law >= 0.02: excess of the late loss / law": [v / x for x, v in late if x >= 0.02],
+    """The delay over its law, which is for small lr (d + q)/n; the plateau over its closed form."""
+    delays = [delay(found) for found in curve(runs, "noise", "delay")]
+    draws = [delay(found) for found in curve(runs, "noise", "delay", "orthonormal, K = 1, 2, 4")]
+    default, batch = runs["noise", "delay", "random signs", 4.0], runs["noise", "full batch"]
+    rows = {f"lr (d + q)/n {text}: delay of the plateau / law": [
+        measured / predicted for size, predicted, measured in delays if low < size <= high]
+        for text, low, high in (
+            ("at most 1/8", 0, 1 / 8), ("1/4 to 3/8", 1 / 8, 3 / 8), ("1/2", 3 / 8, 1 / 2))}
+    return rows | {
+        "n = 32, K = 1, 2, 4: delay of the plateau / law": [
+            measured / predicted for _, predicted, measured in draws],
         "theory.plateau: steps to half of d/(2q) / law": [
-            [half_step(run) / plateau(run["config"]) for run in found] for found in runs.values()
-            if train.plateau(found[0]["config"]) and found != batch],
-        "default run, fresh: delay": delay(runs["noise", "delay", *DEFAULT[0]])[1],
-        "default run, one full batch: delay": delay(batch)[1],
-        "default run, one full batch: cos V at step 300 / law": [
-            run["cos_V"][i] / theory.plateau_cosine(c.T, c.d, c.q, c.batch) for run in batch]}
+            [half_step(run) / predicted_plateau(run["config"]) for run in found]
+            for kind in ("delay", "plateau") for found in curve(runs, "noise", kind)
+            if train.plateau_steps(found[0]["config"])],
+        "default run, fresh: delay of the plateau": delay(default)[-1],
+        "default run, one full batch: delay of the plateau": delay(batch)[-1]}
 
 
-# length: the floor of the loss, and errors on longer sequences
+# length: errors on longer sequences, and the floor of the loss
 
-FLOORS = [(16, 1), (32, 1), (64, 1), (128, 1), (16, 4), (64, 4), (16, 16)]     # d_e, K
 LENGTH = {
-    **{("length", "floor", d_e, K): attention(2000, "random signs", T=20, lr=4.0, d_e=d_e, draws=K,
-                                              schedule="cosine") for d_e, K in FLOORS},
+    **{("length", "floor", d_e, K): attention(
+        2000, "random signs", T=20, lr=4.0, d_e=d_e, draws=K, schedule="cosine")
+       for d_e, K in ((16, 1), (32, 1), (64, 1), (128, 1), (16, 4), (64, 4), (16, 16))},
     ("length", "signs"): attention(4000, "random signs", T=100, lr=3.0, d_e=170,
                                    T_test=[200, 400, 1000, 4000], eval_sequences=500),
     ("length", "orthonormal"): attention(
@@ -283,14 +253,13 @@ LENGTH = {
         eval_sequences=1000, eval_draws=4)}
 
 
-@functools.cache
-def floor(d_e, K, T=20, d=5, q=3):
-    """The least loss when K draws are averaged."""
-    scores = width.sample_scores(np.random.default_rng(0), T, d_e, q, 2000)
-    return width.noise_floor(scores, d, q, K)[0]
+def floor(c):
+    """The least training loss for random signs."""
+    scores = width.sample_scores(np.random.default_rng(0), c.T, c.d_e, c.q, 2000)
+    return width.noise_floor(scores, c.d, c.q, c.draws)[0]
 
 
-def predicted(run, lengths):
+def predicted_errors(run, lengths):
     """The errors of a run at these lengths, by the a and alpha of its weights alone."""
     c, rng = run["config"], np.random.default_rng(0)
     return np.array([width.predict_loss(rng, *numbers(run), T, c.d, c.q, c.d_e, c.eval_draws,
@@ -298,59 +267,52 @@ def predicted(run, lengths):
 
 
 def late_errors(runs):
-    """Training losses (m,) and errors (m, tests) at evaluations of all runs, below 0.3 d/(2q).
-
-    A training loss is the mean over the 30 steps before the evaluation.
-    """
-    late = [(run, i) for run in runs for i, error in enumerate(run["error"][:, 0])
-            if error < 0.3 * zero_predictor(run["config"])]
-    losses = [run["loss"][run["eval_step"][i] - 30:run["eval_step"][i]].mean() for run, i in late]
-    return np.array(losses), np.array([run["error"][i] for run, i in late])
+    """Training losses (m,) and errors (m, tests) at evaluations with an error below 0.3 d/(2q)."""
+    losses, errors = [], []
+    for run in runs:
+        for t, error in zip(run["eval_step"], run["error"]):
+            if error[0] < 0.3 * zero_predictor(run["config"]):
+                losses.append(run["loss"][t - 30:t].mean())
+                errors.append(error)
+    return np.array(losses), np.array(errors)
 
 
 def length(runs):
-    """Errors at longer T_test, for random signs and for orthonormal encodings."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(14, 6))
-    signs, c = runs["length", "signs"], runs["length", "orthonormal"][0]["config"]
-    T = signs[0]["tests"][:, 0]
-    many = np.geomspace(T[0], T[-1], 16).astype(int)
-    left.plot(many, predicted(signs[0], many), "--", color=THEORY)
-    points(left, np.tile(T, len(signs)), [run["error"][-1] for run in signs], "o", STOCHASTIC)
-    plots.zero_line(left, zero_predictor(signs[0]["config"]))
-    left.set(title=f"random signs, trained at T = {T[0]}", xscale="log", yscale="log",
-             xlabel="length $T_{test}$", ylabel="error")
+    """Errors on longer sequences against 1/L, for orthonormal encodings."""
+    figure, axis = plt.subplots(figsize=(10, 6))
+    c = runs["length", "orthonormal"][0]["config"]
     losses, errors = late_errors(runs["length", "orthonormal"])
     L = np.geomspace(0.005, 0.25, 50)
-    for n, measured, color, marker, dash in zip(c.T_test, errors.T[1:], SHADES, MARKERS, DASHES):
-        right.plot(1 / L, theory.length_loss(L, c.T, n, c.d, c.q), dash, color=THEORY)
-        points(right, 1 / losses, measured, marker, color, label=f"$T_{{test}}$ = {n}")
-    right.set(title=f"orthonormal, trained at T = {c.T}", xscale="log", yscale="log",
-              xlabel="1/L, which grows during training", ylabel="error")
-    right.set_yticks([0.03, 0.1, 0.3], [0.03, 0.1, 0.3])
-    right.minorticks_off()
-    right.legend(loc="lower left")
-    plots.caption(figure, "Grey: predicted, on the left from a and $\\alpha$ at the end, on the "
-                  "right from the training loss L. Points: training, 3 seeds. "
+    for T, measured, marker, dash in zip(c.T_test, errors.T[1:], MARKERS, DASHES):
+        axis.plot(1 / L, theory.length_loss(L, c.T, T, c.d, c.q), dash, color=THEORY)
+        points(axis, 1 / losses, measured, marker, STOCHASTIC, label=f"$T_{{test}}$ = {T}")
+    axis.set(title=f"orthonormal, trained at T = {c.T}", xscale="log", yscale="log",
+             xlabel="1/L, which grows during training", ylabel="error")
+    axis.set_yticks([0.03, 0.1, 0.3], [0.03, 0.1, 0.3])
+    axis.minorticks_off()
+    axis.legend(loc="lower left")
+    plots.caption(figure, "Grey: predicted from the training loss L. Points: training, 3 seeds. "
                   f"q = {c.q}, d = {c.d}, fresh batches of {c.batch} sequences.")
     return figure
 
 
 def measured_length(runs):
     """Floors and errors over predicted ones; noise in all weights adds some to them."""
-    signs, orthonormal = runs["length", "signs"], runs["length", "orthonormal"]
-    c, (L, errors) = orthonormal[0]["config"], late_errors(orthonormal)
+    floors, signs = curve(runs, "length", "floor"), runs["length", "signs"]
+    c = runs["length", "orthonormal"][0]["config"]
+    L, errors = late_errors(runs["length", "orthonormal"])
     law = theory.length_loss(L[:, None], c.T, np.array(c.T_test), c.d, c.q)
     return {
-        "training loss / floor": [[last_loss(run) / floor(d_e, K) for run in
-                                   runs["length", "floor", d_e, K]] for d_e, K in FLOORS],
+        "random signs: training loss / floor": [
+            np.divide([last_loss(run) for run in found], floor(found[0]["config"]))
+            for found in floors],
         "random signs, T to 40 T: error / predicted": np.transpose([
-            run["error"][-1] / predicted(run, run["tests"][:, 0]) for run in signs]),
+            run["error"][-1] / predicted_errors(run, run["tests"][:, 0]) for run in signs]),
         "orthonormal, 2 T to 8 T: error / law of length": np.ravel(errors[:, 1:] / law)}
 
 
 # tests: other lengths and subset sizes, with orthonormal encodings
 
-SHARES = 25, 50, 100, 200, 400                  # d_e
 TESTED = {"T": 50, "d_e": 100, "T_test": [62, 75, 87, 100]}
 TESTS = {
     **{("tests", pe): attention(4000, encodings, **TESTED, lr=1.0, q_test=[2, 4, 5, 8],
@@ -359,10 +321,10 @@ TESTS = {
     **{("tests", "signs", pe): attention(2000, encodings, **TESTED, lr=2.0)
        for pe, encodings in (("redrawn", "random signs"), ("fixed", "fixed signs"))},
     **{("tests", "share", d_e): attention(60, "fixed signs", T=50, d_e=d_e, lr=1.0, T_test=[1000])
-       for d_e in SHARES}}
+       for d_e in (25, 50, 100, 200, 400)}}
 
 
-def test_path(run, T_test, q_test):
+def error_path(run, T_test, q_test):
     """The error on a test at each step (steps + 1,), by the recursion; orthonormal encodings."""
     c, path = run["config"], exact(run)
     if c.pe == "stochastic":
@@ -372,15 +334,14 @@ def test_path(run, T_test, q_test):
 
 def tests(runs):
     """Errors over training at other lengths and subset sizes, measured and derived."""
-    figure, axes = plt.subplots(2, 4, figsize=(14, 8.4), sharex=True, sharey="row")
-    others = runs["tests", "fixed"][0]["tests"].tolist()[1:]            # 4 lengths, 4 sizes
-    for axis, (T, q) in zip(axes.flat, others):
+    figure, axes = plt.subplots(2, 4, figsize=(10, 7.5), sharex=True, sharey="row")
+    for axis, (T, q) in zip(axes.flat, runs["tests", "fixed"][0]["tests"].tolist()[1:]):
         for pe, color, marker in ("redrawn", STOCHASTIC, "o"), ("fixed", FIXED, "s"):
             found = runs["tests", pe]
-            c, path = found[0]["config"], test_path(found[0], T, q)
+            c, path = found[0]["config"], error_path(found[0], T, q)
             points(axis, np.tile(found[0]["eval_step"], len(found)), plots.errors(found, T, q),
                    marker, color, markersize=5, label=pe)
-            axis.plot(path, color=color, label=f"{pe}, exact")
+            axis.plot(path, color=color)
         if T > c.T:
             axis.plot(path.argmin(), path.min(), "v", color=THEORY, markersize=9)
             axis.annotate(f"{path.min():.2f}", (path.argmin(), path.min()), (4, 12),
@@ -391,94 +352,94 @@ def tests(runs):
     axes[1, 0].set(yscale="log", ylabel="error")
     for axis in axes[1]:
         axis.set(xlabel="step t", xticks=[0, c.steps // 2, c.steps])
-    plots.caption(figure, "Orthonormal encodings. Points: trained; noise makes them late. Lines: "
-                  "exact, with the least error of fixed ones.", c)
+    plots.caption(figure, "Points: trained, late by noise. Lines: exact. Triangles: minima.", c)
     return figure
 
 
-def along_diagonal(run):
-    """e_j . W e_j at trained positions and at new ones, on average."""
+def new_over_trained(run):
+    """The mean e_j . W e_j at new positions, over the mean at trained ones."""
     c = run["config"]
     E = run["E"] if "E" in run else sts.positional_encoding(c.law, 2 * c.T, c.d_e,
                                                             np.random.default_rng(c.seed))
     products = ((E @ run["W"][c.d:, c.d:]) * E).sum(axis=1)
-    return products[:c.T].mean(), products[c.T:].mean()
+    return products[c.T:].mean() / products[:c.T].mean()
 
 
 def measured_tests(runs):
     """Errors at the end, least errors of fixed encodings; e . W e at new positions."""
-    found = {}
+    rows = {}
     for pe in "redrawn", "fixed":
         arm, signs = runs["tests", pe], runs["tests", "signs", pe]
-        pairs = [(plots.errors(arm, T, q), test_path(arm[0], T, q))
+        pairs = [(plots.errors(arm, T, q), error_path(arm[0], T, q))
                  for T, q in arm[0]["tests"].tolist()[1:]]
-        old, new = np.transpose([along_diagonal(run) for run in signs])
-        found[f"{pe}, 4 lengths, 4 sizes: last error / exact"] = [
+        rows[f"{pe}, 4 lengths, 4 sizes: last error / exact"] = [
             curves[:, -1] / path[-1] for curves, path in pairs]
-        found[f"random signs, {pe}: e.We, new over trained"] = new / old
-    found["fixed, 4 lengths: least error / exact"] = [
+        rows[f"random signs, {pe}: e.We, new over trained"] = [
+            new_over_trained(run) for run in signs]
+    rows["fixed, 4 lengths: least error / exact"] = [
         curves[:, curves.mean(axis=0).argmin()] / path.min() for curves, path in pairs[:4]]
-    for d_e in SHARES:
-        old, new = np.transpose([along_diagonal(run) for run in runs["tests", "share", d_e]])
-        found[f"d_e = {d_e}, fixed, step 60: e.We, new over trained / law"] = (
-            new / old / theory.new_position_share(50, d_e))
-    return found
+    rows["fixed signs, d_e 25 to 400, step 60: e.We, new over trained / law"] = [
+        [new_over_trained(run) / theory.new_position_share(run["config"].T, run["config"].d_e)
+         for run in found] for found in curve(runs, "tests", "share")]
+    return rows
 
 
 # full_model: keys [Z, z_query]
 
-FULL = [("orthonormal", query, q) for query in ("sum", "mean") for q in (2, 3, 5)] + [
-    ("one-hot", "sum", 3)]                      # encodings, query, q
-FULL_MODEL = {("full_model", *arm): attention(4000, arm[0], T=20, d_e=20, lr=1.0, query=arm[1],
-                                              q=arm[2], attend_to_query=True) for arm in FULL}
+FULL = {        # curves: encodings, query, q
+    "orthonormal, sum": ("orthonormal", "sum", (2, 3, 5)),
+    "orthonormal, mean": ("orthonormal", "mean", (2, 3, 5)),
+    "one-hot, sum": ("one-hot", "sum", (3,))}
+FULL_MODEL = {("full_model", name, q): attention(
+    4000, encodings, T=20, d_e=20, lr=1.0, query=query, q=q, attend_to_query=True)
+    for name, (encodings, query, sizes) in FULL.items() for q in sizes}
 
 
-@functools.cache
-def full_descent(law, query, q, lr=1.0, T=20, d=5):
-    """L of the full model to step 10^5, and what it tends to; d_e = T."""
-    t, onehot = np.arange(100_001), law == "one-hot"
-    slopes, norms2 = ((theory.onehot_full_model_slopes, (T - 1, 1, d)) if onehot else
-                      (theory.full_model_slopes, (T, d)))
-    return (theory.descend(slopes, lr, 100_000, norms2, T, d, q, query)[0],
-            theory.full_model_law(np.maximum(t, 1), T, d, q, query, lr, T, onehot))
+def full_exact(c):
+    """L of the full model to step 10^5 by the recursion, and what it tends to."""
+    onehot, t = c.pe == "onehot", np.arange(100_001)
+    slopes, norms2 = ((theory.onehot_full_model_slopes, (c.T - 1, 1, c.d)) if onehot else
+                      (theory.full_model_slopes, (c.d_e, c.d)))
+    return (descend(slopes, c.lr, t[-1], norms2, c.T, c.d, c.q, c.query)[0],
+            theory.full_model_law(np.maximum(t, 1), c.T, c.d, c.q, c.query, c.lr, c.d_e, onehot))
 
 
 def full_model(runs):
     """L against t for both queries."""
-    figure, axes = plt.subplots(1, 2, figsize=(14, 6))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 6), sharey=True)
     t = np.unique(np.geomspace(10, 100_000, 200).astype(int))
-    for axis, arms in (axes[0], FULL[:3]), (axes[1], FULL[3:]):
-        for arm, color, marker in zip(arms, (*SHADES[:3], ONEHOT), MARKERS):
-            found, (law, query, q) = runs[("full_model", *arm)], arm
-            L, limit = full_descent(*arm)
+    for name, axis in zip(FULL, (left, right, right)):
+        for found in curve(runs, "full_model", name):
+            c = found[0]["config"]
+            (color, marker), (L, limit) = BY_Q[c.q], full_exact(c)
+            color, text = (ONEHOT, ", one-hot") if c.pe == "onehot" else (color, "")
             axis.plot(t, L[t], color=THEORY, linewidth=1.5)
             axis.plot(t[t >= 1000], limit[t[t >= 1000]], ":", color=THEORY)
-            edges = np.unique(np.geomspace(10, found[0]["config"].steps, 13).astype(int))
+            edges = np.unique(np.geomspace(10, c.steps, 13).astype(int))
             L = [[run["loss"][i:j].mean() for i, j in zip(edges, edges[1:])] for run in found]
             points(axis, np.tile(np.sqrt(edges[1:] * edges[:-1]), len(L)), L, marker, color,
-                   label=f"{law}, {query}, q = {q}")
-        axis.set(xscale="log", yscale="log", xlabel="step t", ylabel="loss L", ylim=(1e-4, 2))
+                   label=f"q = {c.q}{text}")
+    for axis in left, right:
+        axis.set(xscale="log", yscale="log", xlabel="step t", ylim=(1e-4, 2))
         axis.legend(loc="lower left", handletextpad=0.1)
-    axes[0].set(title="sum, orthonormal: $t^{-1/q}$")
-    axes[1].set(title="the others: 1/t")
-    c = found[0]["config"]
-    plots.caption(figure, "Keys [Z, $z_{query}$]. Solid: exact. Dotted: what it tends to. Points: "
-                  f"training, 3 seeds. T = {c.T}, d = {c.d}, $d_e$ = {c.d_e}, lr = {c.lr:g}, "
-                  f"fresh batches of {c.batch} sequences.")
+    left.set(title="sum, orthonormal: $t^{-1/q}$", ylabel="loss L")
+    right.set(title="mean, or one-hot with the sum: 1/t")
+    plots.caption(figure, f"T = {c.T}, d = {c.d}, $d_e$ = {c.d_e}, lr = {c.lr:g}, fresh batches of "
+                  f"{c.batch}. Solid: exact. Dotted: law for large t. Points: trained, 3 seeds.")
     return figure
 
 
 def measured_full_model(runs):
-    """Sampled training over the recursion, and the laws at t = 10^5."""
-    found = {}
-    for text, arms in ("sum", FULL[:3]), ("mean", FULL[3:6]), ("one-hot, sum", FULL[6:]):
-        paths = {arm: full_descent(*arm) for arm in arms}
-        found[f"{text}: recursion / law at t = 10^5"] = [L[-1] / law[-1] for L, law in
-                                                         paths.values()]
-        found[f"{text}: loss at the end / recursion"] = [
-            [last_loss(run) / last_loss({"loss": L[:len(run["loss"])]})
-             for run in runs[("full_model", *arm)]] for arm, (L, _) in paths.items()]
-    return found
+    """Training over the recursion, and the recursion over its law at t = 10^5."""
+    rows = {}
+    for name in FULL:
+        of_q = curve(runs, "full_model", name)
+        paths = [full_exact(found[0]["config"]) for found in of_q]
+        rows[f"{name}: recursion / law at t = 10^5"] = [L[-1] / law[-1] for L, law in paths]
+        rows[f"{name}: loss at the end / recursion"] = [
+            [last_loss(run) / last_loss({"loss": L[:len(run["loss"])]}) for run in found]
+            for found, (L, _) in zip(of_q, paths)]
+    return rows
 
 
 # data: full-batch gradient descent on N sequences
@@ -491,50 +452,47 @@ MODELS = {      # encodings, other settings, sizes N, color, style
     "net, 120 units": ("random signs", {"model": "fcn", "hidden": [120], "optimizer": "adam",
                                         "lr": 0.02, "schedule": "cosine", "steps": 600},
                        NET_N, NET, "D-")}
-DATA = {("data", arm, N): attention(
+DATA = {("data", name, N): attention(
     4000, encodings, T=20, d=3, q=2, lr=0.5, fresh=False, eval_sequences=2000, batch=N) | how
-    for arm, (encodings, how, sizes, *_) in MODELS.items() for N in sizes}
+    for name, (encodings, how, sizes, *_) in MODELS.items() for N in sizes}
 
 
-def final(runs, arm):
+def final(runs, name):
     """The test error and the training loss over d/(2q) for all N (2, sizes, seeds)."""
-    found = [runs["data", arm, N] for N in MODELS[arm][2]]
-    ends = [[(run["error"][-1, 0], run["loss"][-100:].mean()) for run in seeds] for seeds in found]
-    return np.moveaxis(np.array(ends) / zero_predictor(found[0][0]["config"]), 2, 0)
+    of_N = curve(runs, "data", name)
+    ends = [[(run["error"][-1, 0], run["loss"][-100:].mean()) for run in found] for found in of_N]
+    return np.moveaxis(np.array(ends) / zero_predictor(of_N[0][0]["config"]), 2, 0)
 
 
 def data(runs):
     """The test error and the training loss against the number of training sequences."""
-    figure, axes = plt.subplots(1, 2, figsize=(14, 6.2))
-    for arm, (_, _, sizes, color, style) in MODELS.items():
-        for axis, part in zip(axes, np.maximum(final(runs, arm), 1e-4)):
-            plots.band(axis, sizes, part.T, color, label=arm, marker=style[0],
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 6))
+    for name, (_, _, sizes, color, style) in MODELS.items():
+        for axis, part in zip((left, right), np.maximum(final(runs, name), 1e-4)):
+            plots.band(axis, sizes, part.T, color, label=name, marker=style[0],
                        linestyle=style[1:], fillstyle="none", markersize=9)
-    for axis in axes:
+    for axis in left, right:
         axis.set(xscale="log", yscale="log", xlabel="training sequences N")
         axis.set_xticks([4, *NET_N], [4, *NET_N])
         axis.minorticks_off()
-    plots.zero_line(axes[0], 0.1, "10%")
-    axes[0].set(title="test error", ylabel="error / (d/(2q))", ylim=(1e-3, 9))
-    axes[1].set(title="training loss", ylabel="loss / (d/(2q))", ylim=(5e-5, 4))
-    axes[1].legend(loc="upper right")
-    plots.caption(figure, "One full batch of N sequences: T = 20, d = 3, q = 2. Fixed orthonormal "
-                  "encodings learn as one-hot ones do. 3 seeds: mean and range. Losses below "
-                  "$10^{-4}$ are drawn there. The net is trained by Adam.")
+    plots.zero_line(left, 0.1, "10%")
+    left.set(title="test error", ylabel="error / (d/(2q))", ylim=(1e-3, 9))
+    right.set(title="training loss", ylabel="loss / (d/(2q))", ylim=(5e-5, 30))
+    right.legend(loc="upper right")
+    plots.caption(figure, "One full batch of N sequences: T = 20, d = 3, q = 2. 3 seeds: mean and "
+                  "range. Losses below $10^{-4}$ are drawn there. The net is trained by Adam.")
     return figure
 
 
 def measured_data(runs):
-    """How many sequences are needed, and who memorizes."""
-    few, many = ([crossing(DATA_N, errors, 0.1) for errors in final(runs, arm)[0].T]
-                 for arm in ("redrawn orthonormal", "one-hot"))
-    errors, losses = np.transpose([final(runs, arm)[:, 2:4] for arm in (
-        "one-hot", "fixed random signs")], (1, 0, 2, 3))
-    return {"redrawn: N needed for a test error of 10%": few,
-            "one-hot: N needed for a test error of 10%": many,
-            "N = 16, 32, fixed and one-hot: test error / (d/(2q))": np.ravel(errors),
-            "the same: training loss / (d/(2q))": np.ravel(losses),
-            "net, N up to 4096: test error / (d/(2q))": np.ravel(final(runs, "net, 120 units")[0])}
+    """How many sequences are needed for a test error of 10%, and the errors of who memorizes."""
+    errors = {name: final(runs, name)[0] for name in MODELS}
+    return {f"{name}: N needed for a test error of 10%": [
+        crossing(DATA_N, of_seed, 0.1) for of_seed in errors[name].T]
+        for name in ("redrawn orthonormal", "one-hot")} | {
+        "one-hot, fixed random signs, N = 16, 32: test error / (d/(2q))": np.concatenate(
+            [errors["one-hot"][2:4], errors["fixed random signs"][2:4]]),
+        "net, N up to 4096: test error / (d/(2q))": errors["net, 120 units"]}
 
 
 # width: the d_e that is needed, to T = 10^9
@@ -546,8 +504,8 @@ SIZES = {1: {20: (4, 5, 6), 80: (6, 7, 8), 320: (8, 9, 10)},        # trained d_
              160: (32, 48, 64), 320: (48, 64, 96)}}
 LONG_T = [10, 20, 40, 80, 160, 320, 640, 10 ** 4, 10 ** 6, 10 ** 9]
 GROWTH = [      # draws, weights as trained or the best ones, label, the power of ln T that fits
-    (1, False, "one draw, best weights", 2), (16, True, "16 draws, weights as trained", 2),
-    (16, False, "16 draws, best weights", 1), (math.inf, False, "all draws, best weights", 1)]
+    (1, False, "one draw", 2), (16, True, "16 draws, as trained", 2),
+    (16, False, "16 draws", 1), (np.inf, False, "all draws", 1)]
 POWERS = {1: "ln T", 2: "(ln T)²"}
 WIDTH = {("width", q, T, d_e): attention(
     1000, "random signs", T=T, q=q, d_e=d_e, fresh=False, optimizer="adam", lr=0.03,
@@ -555,34 +513,28 @@ WIDTH = {("width", q, T, d_e): attention(
 
 
 def crossing(sizes, errors, level):
-    """The size from which on errors are below a level, by a line through ln error against ln size.
-
-    It is nan if the first error is below the level already, or if the last one is not.
-    """
+    """The size from which on errors stay below a level, between logarithms; nan if not between."""
     greatest = np.maximum.accumulate(errors[::-1])[::-1]            # of this size and larger ones
     return np.exp(np.interp(-np.log(level), -np.log(greatest), np.log(sizes), np.nan, np.nan))
 
 
-def net_width(T, d=5, q=3):
-    """The width from which on the bound of fcn.py allows nets an error of SHARE d/(2q)."""
-    return T * d * (1 - SHARE * (T - 1) / (T - q))
-
-
 def trained_widths(runs, q):
     """The d_e that an error of SHARE d/(2q) needs, between those that are trained (T, seeds)."""
-    found = []
-    for T, sizes in SIZES[q].items():
-        ends = np.array([plots.errors(runs["width", q, T, d_e], T, q)[:, -1] for d_e in sizes])
-        found.append([crossing(sizes, seed, SHARE * 5 / (2 * q)) for seed in ends.T])    # d = 5
-    return np.array(found)
+    needed = []
+    for T in SIZES[q]:
+        of_T = curve(runs, "width", q, T)
+        sizes = [found[0]["config"].d_e for found in of_T]
+        ends = np.array([plots.errors(found, T, q)[:, -1] for found in of_T])
+        level = SHARE * zero_predictor(of_T[0][0]["config"])
+        needed.append([crossing(sizes, errors, level) for errors in ends.T])
+    return np.array(needed)
 
 
 @functools.cache
 def predicted_widths(q, K, trained):
-    """width.needed_width for an error of SHARE d/(2q) at all LONG_T, and standard errors."""
+    """width.needed_width for an error of SHARE d/(2q) at all LONG_T."""
     rng = np.random.default_rng(0)
-    return np.transpose([width.needed_width(T, q, SHARE, K, rng, trained, 10_000)
-                         for T in LONG_T])
+    return np.array([width.needed_width(T, q, SHARE, K, rng, trained, 10_000)[0] for T in LONG_T])
 
 
 def fitted_widths(values, power, T=LONG_T[4:]):
@@ -593,79 +545,64 @@ def fitted_widths(values, power, T=LONG_T[4:]):
 
 def widths(runs):
     """The width that nets and attention need against T; its growth for one draw, and for many."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(14, 6.6))
-    T = np.array(LONG_T[:7])
-    left.plot(T, net_width(T), color=NET, label="nets, q = 3: the bound")
-    for q, color, marker in zip(SIZES, SHADES, MARKERS):
-        values, _ = predicted_widths(q, 16, True)[:, :7]
-        left.plot(T, 5 + values, "--", color=THEORY,
-                  label="attention, predicted" if q == 1 else None)
-        found = 5 + trained_widths(runs, q)
-        points(left, np.repeat(list(SIZES[q]), found.shape[1]), found, marker, color,
-               markersize=11, label=f"attention, trained, q = {q}")
+    figure, axes = plt.subplot_mosaic([["left", 2], ["left", 1]], figsize=(10, 7))
+    left, T = axes["left"], np.array(LONG_T[:7])
+    left.plot(T, 5 * T * (1 - SHARE * (T - 1) / (T - 3)), color=NET)        # as in fcn.py
+    left.text(100, 170, "nets, q = 3:\nthe bound", color=NET)
+    for q in SIZES:
+        (color, marker), trained = BY_Q[q], trained_widths(runs, q)
+        left.plot(T, 5 + predicted_widths(q, 16, True)[:7], "--", color=THEORY)
+        points(left, np.repeat(list(SIZES[q]), trained.shape[1]), 5 + trained, marker, color,
+               label=f"q = {q}")
     left.set(title="the width that is needed", xscale="log", yscale="log", xlabel="length T",
-             ylabel="units of a net's first layer; d + $d_e$")
-    left.set_xticks(T, T)
+             ylabel="units of a net's first layer;  attention: d + $d_e$ per token")
+    left.set_xticks(T[::2], T[::2])
     left.minorticks_off()
-    for (K, trained, text, power), color, marker in zip(GROWTH, SHADES, MARKERS):
-        values, _ = predicted_widths(3, K, trained)
-        right.plot(LONG_T, values, marker, color=color, label=f"{text}: {POWERS[power]}")
-        T = np.geomspace(LONG_T[4], LONG_T[-1], 50)
-        right.plot(T, fitted_widths(values, power, T), DASHES[power - 1], color=THEORY)
-    right.set(title="q = 3, predicted: averaging decides", xscale="log", yscale="log",
-              xlabel="length T", ylabel="$d_e$", ylim=(2, 5e4))
-    for axis in left, right:
-        axis.legend(loc="upper left")
-    plots.caption(figure, f"Widths for an error of {SHARE:.0%} of d/(2q), d = 5, random signs. "
-                  "Left: attention is trained with one draw in a step, and tested with 16. Right, "
-                  "grey: fits.")
+    left.legend(loc="upper left", title="attention, trained")
+    T = np.geomspace(LONG_T[4], LONG_T[-1], 50)
+    for (K, as_trained, text, power), marker in zip(GROWTH, MARKERS):
+        values = predicted_widths(3, K, as_trained)
+        axes[power].plot(LONG_T, values, marker, color=BY_Q[3][0], label=text)
+        axes[power].plot(T, fitted_widths(values, power, T), "--", color=THEORY)
+    for power in 2, 1:
+        axes[power].set(title=f"predicted, q = 3: like {POWERS[power]}", xlabel="length T",
+                        ylabel="$d_e$", xscale="log", ylim=(0, None))
+        axes[power].legend(loc="upper left")
+    plots.caption(figure, f"For an error of {SHARE:.0%} of d/(2q); d = 5, random signs. Left: all "
+                  "tokens share attention's weights; grey: predicted. Right: with the best weights "
+                  "or, as trained, those for one draw; grey: fits.")
     return figure
 
 
 def measured_width(runs):
-    """Trained over predicted d_e, the fits, and nets beside attention.
-
-    Attention's width d + d_e is per token, and all tokens share its weights.  So the last row
-    counts parameters: W and V have (d + d_e)(2d + d_e), and a net's first layer of width m has
-    m (T d + T).
-    """
-    trained, found = {q: trained_widths(runs, q) for q in SIZES}, {}
+    """Trained over predicted d_e, and the fits; for T = 10 and 320 d_e itself."""
+    trained, rows = {q: trained_widths(runs, q) for q in SIZES}, {}
     for q in SIZES:
-        values = predicted_widths(q, 16, True)[0]
-        found[f"q = {q}: trained d_e / predicted"] = [
-            of_T / values[LONG_T.index(T)] for T, of_T in zip(SIZES[q], trained[q])]
-        if q < 3:
-            found[f"q = {q}: predicted d_e over birthday law"] = values / [
-                width.birthday_width(T, q, SHARE, 16) for T in LONG_T]
-    for K, weights, text, power in GROWTH:
-        values = predicted_widths(3, K, weights)[0]
-        found[f"q = 3, {text}: fit of {POWERS[power]}, over predicted"] = (
+        predicted = predicted_widths(q, 16, True)[[LONG_T.index(T) for T in SIZES[q]]]
+        rows[f"q = {q}: trained d_e / predicted"] = trained[q] / predicted[:, None]
+    for K, as_trained, text, power in GROWTH:
+        values = predicted_widths(3, K, as_trained)
+        rows[f"q = 3, {text}: fit of {POWERS[power]} / predicted"] = (
             fitted_widths(values, power) / values[4:])
-    T, d, d_e = 320, 5, trained[3][-1]
-    return found | {
-        "q = 3, T = 10: d_e, trained": trained[3][0],
-        "q = 3, T = 320: d_e, trained": d_e,
-        "q = 3, T = 320: width, nets / attention": net_width(T) / (d + d_e),
-        "q = 3, T = 320: parameters, nets / attention":
-            net_width(T) * T * (d + 1) / ((d + d_e) * (2 * d + d_e))}
+    return rows | {"q = 3, T = 10: d_e, trained": trained[3][0],
+                   "q = 3, T = 320: d_e, trained": trained[3][-1]}
 
 
 PARTS = {       # name: the arms, the drawing, what is measured, the headline
     "dynamics": (DYNAMICS, dynamics, measured_dynamics,
-                 "Training on samples follows two numbers: W = a W* and V = $\\alpha$ V*"),
+                 "Training follows two numbers, a and $\\alpha$; noise adds 10% to the plateau"),
     "noise": (NOISE, noise, measured_noise,
-              "Gradient noise makes the plateau longer, and the late loss higher"),
+              "Gradient noise makes the plateau about 1 + lr T/(2nK) times as long"),
     "length": (LENGTH, length, measured_length,
                "How errors grow at longer lengths follows from theory"),
     "tests": (TESTS, tests, measured_tests,
-              "Orthonormal encodings: fixed ones fail on longer sequences, not on subset sizes"),
+              "Fixed orthonormal encodings fail on longer sequences, not on subset sizes"),
     "full_model": (FULL_MODEL, full_model, measured_full_model,
                    "The full model: with orthonormal encodings, sum or mean decides the rate"),
     "data": (DATA, data, measured_data,
              "Redrawn encodings learn from 16 sequences, which the others memorize"),
     "width": (WIDTH, widths, measured_width,
-              "Nets need a width of order T; attention's should grow like ln T or $(\\ln T)^2$"),
-}
+              "Nets need a width of order T; attention's should grow like ln T or $(\\ln T)^2$")}
 FIGURES = {name: (draw, headline, {name}) for name, (_, draw, _, headline) in PARTS.items()}
 
 
@@ -678,12 +615,11 @@ def arms(quick):
 
 
 def table(runs):
-    """What is measured of these runs, as text: over settings, each a mean over the seeds, or over
-    seeds, if there is one setting."""
+    """What is measured, as text: over settings, with the mean over their seeds, or over seeds."""
     lines = [("figure", "what is measured", "mean (least to greatest)")]
     for name, (own, _, measure, _) in PARTS.items():
         if own.keys() <= runs.keys():
-            for text, values in measure({key: runs[key] for key in own}).items():
+            for text, values in measure(runs).items():
                 values = np.array(values)
                 values = values.mean(axis=-1) if values.ndim > 1 else values
                 lines.append((name, text, f"{values.mean():.4g} ({values.min():.4g} to "
@@ -696,7 +632,7 @@ def main():
     runs = plots.main(FIGURES, arms, HERE / "figures", __doc__)
     if runs:                                                # none with --quick
         print(table(runs))
-    if runs and runs.keys() == arms(quick=False).keys():
+    if runs and runs.keys() == arms(quick=False).keys():    # all figures
         (HERE / "figures" / "measured.txt").write_text(table(runs))
 
 
