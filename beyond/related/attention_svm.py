@@ -106,10 +106,11 @@ def margin(A, norm):
     """
     m, d, _ = A.shape
     M = A.reshape(m, d * d)
-    inverse = np.linalg.inv(np.eye(d * d) + M.T @ M)
+    inverse = np.linalg.inv(np.eye(m) + M @ M.T)
     U, V, z, y = np.zeros((d, d)), np.zeros((d, d)), np.ones(m), np.zeros(m)
     for step in range(1, 5001):
-        w = inverse @ ((U - V).ravel() + M.T @ (z - y))
+        b = (U - V).ravel() + M.T @ (z - y)
+        w = b - M.T @ (inverse @ (M @ b))                            # (I + M^T M)^-1 b
         W = w.reshape(d, d)
         if norm == "fro":
             U = (W + V) * (1 - 1 / max(np.linalg.norm(W + V), 1))    # the norm less by 1
