@@ -120,13 +120,13 @@ def width_lower_bound(m, T, d, q):
     map: any depth, any nonlinearity.  The weights of the first layer must not depend on y.  The
     bound falls in m from d/(2q) at m = 0 to 0 at m = T d.
 
-    Derived as follows.  Let x = vec(X), in R^(T d).  The target is A x, with
-    A = (1/q) kron(1_y^T, I_d), where 1_y is the indicator of y and kron the Kronecker product.
+    Derived as follows.  Let x = vec(X), in R^(T d).  The target is H x, with
+    H = (1/q) kron(1_y^T, I_d), where 1_y is the indicator of y and kron the Kronecker product.
     1. Give the net y for free.  Then its output depends on x only through m linear functions, which
        are the same for every y.  Let Q be the orthogonal projection onto their span: the net sees
        Q x only.  Since x is Gaussian, Q x and (I - Q) x are independent.  So the best output is
-       A Q x, and its error is A (I - Q) x.  For each y, the mean over x of the squared error is
-       tr(A^T A (I - Q)).  So 2 L >= tr(S (I - Q)), where S is the mean of A^T A over y.
+       H Q x, and it misses the target by H (I - Q) x.  For each y, the mean over x of the square is
+       tr(H^T H (I - Q)).  So 2 L >= tr(S (I - Q)), where S is the mean of H^T H over y.
     2. tr(S (I - Q)) is at least the sum of all but the m largest eigenvalues of S (Ky Fan).  Let M
        be the mean of 1_y 1_y^T, so that S = kron(M, I_d) / q^2.  M has q/T on its diagonal and
        q (q - 1) / (T (T - 1)) elsewhere.  Its eigenvalues are q^2/T, for the vector of ones, and

@@ -40,7 +40,7 @@ STYLE = {"font.size": 14, "axes.titlesize": 14, "axes.labelsize": 14, "legend.fo
          "xtick.labelsize": 14, "ytick.labelsize": 14, "figure.titlesize": 16,
          "figure.titleweight": "bold", "axes.spines.top": False, "axes.spines.right": False,
          "axes.grid": True, "grid.alpha": 0.3, "lines.linewidth": 2, "legend.frameon": False,
-         "figure.constrained_layout.use": True, "savefig.dpi": 100}
+         "figure.constrained_layout.use": True, "savefig.dpi": 140}
 
 # The runs.  An arm is the settings of train.py that all seeds of a curve have in common.
 
@@ -189,7 +189,7 @@ def caption(figure, text, c=None):
         text += (f" T = {c.T}, q = {c.q}, d = {c.d}, $d_e$ = {c.d_e}, "
                  f"{train.CHOICES['optimizer'][c.optimizer]}, lr = {c.lr:.3g}, "
                  f"{'fresh batches' if c.fresh else 'one full batch'} of {c.batch} sequences.")
-        text = text.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
+    text = text.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
     figure.supxlabel(textwrap.fill(text, int(10 * figure.get_figwidth())), fontsize=14)
 
 

@@ -60,7 +60,8 @@ def runs():
 def one_draw(monkeypatch):
     """Made-up runs have no trained weights; with one draw their errors are 1.2 times as large."""
     monkeypatch.setattr(claims, "single_draw_errors", lambda run: 1.2 * run["error"][-1])
-    monkeypatch.setattr(plots, "end_outputs", lambda *given, **n: (np.ones((2, 3, 5)), np.eye(3, 5)))
+    outputs = np.ones((2, 3, 5)), np.eye(3, 5)
+    monkeypatch.setattr(plots, "end_outputs", lambda *given, **n: outputs)
 
 
 def failing(runs):

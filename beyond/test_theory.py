@@ -115,7 +115,8 @@ def test_scaled_logits_keep_the_scale_of_the_output(T_test, q_test):
     s = q * math.exp(a) / (q * math.exp(a) + T - q)
     scaled = a + math.log((T_test - q_test) * q / (q_test * (T - q)))
     share = (1 - alpha * s) ** 2 + alpha ** 2 * (1 - s) ** 2 * q_test / (T_test - q_test)
-    assert math.isclose(theory.test_loss(scaled, alpha, T_test, d, q_test), d / (2 * q_test) * share)
+    L = theory.test_loss(scaled, alpha, T_test, d, q_test)
+    assert math.isclose(L, d / (2 * q_test) * share)
 
 
 def test_the_dip_at_another_size_is_where_the_output_first_has_the_right_scale():

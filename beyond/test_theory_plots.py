@@ -85,6 +85,7 @@ def made_up(monkeypatch):
     monkeypatch.setattr(theory_plots, "sign_slopes", lambda T, d_e, q: (
         lambda a, alpha, d: theory.onehot_slopes(a, alpha, T, d, q)))
     monkeypatch.setattr(theory_plots, "predicted_widths", predicted_widths)
+    monkeypatch.setattr(theory_plots, "scaled_ratios", lambda run, T: (run["factor"] * T, T / 10))
 
     def make(name):
         own, draw, measure, headline = theory_plots.PARTS[name]
@@ -184,7 +185,23 @@ def test_length(made_up):
     assert_measured(measured, {
         "random signs: training loss / floor": factors(runs, "length", "floor"),
         "random signs, T to 40 T: error / predicted": [factors(runs, "length", "signs")[0]] * 5,
-        "orthonormal, 2 T to 8 T: error / law of length": np.repeat(f, 3)})
+        "orthonormal, 2 T to 8 T: error / law of length": np.repeat(f, 3),
+        **{f"scaled logits at {k} T: error / predicted":
+           factors(runs, "gd", "stochastic")[0] * k * 200 for k in (2, 5, 20, 80, 500)},
+        "the same: standard error of a ratio": [[k * 20] * 3 for k in (2, 5, 20, 80, 500)]})
+
+
+def test_a_ratio_of_scaled_logits_has_the_errors_of_both_sides(monkeypatch):
+    c, asked = train.configuration(T=20, q=2, d=2, d_e=30), []
+    run = {"config": c} | weights(c, 2.5, 1.3)
+    f = np.array([[[2.0, 0], [0, 4]], [[0, 0], [0, 0]]])        # the mean has losses of .5 and 2
+    monkeypatch.setattr(plots, "end_outputs", lambda run, T, q, scaled, n: (f, np.zeros((2, 2))))
+    monkeypatch.setattr(width, "predict_loss",
+                        lambda rng, *given: asked.extend(given) or (5.0, 0.5))
+    ratio, error = theory_plots.scaled_ratios(run, 60, n=9)
+    assert ratio == pytest.approx(1.25 / 5)
+    assert error == pytest.approx(ratio * math.hypot(0.75 / 1.25 / 3, 0.5 / 5))
+    assert asked[:6] == pytest.approx([2.5 + math.log(58 / 18), 1.3, 60, 2, 2, 30])
 
 
 def test_tests(made_up):
@@ -352,7 +369,8 @@ def test_rows_are_over_settings_or_seeds_and_kept_if_all_are_there(monkeypatch, 
 
 def test_small_arms_are_those_of_the_figures_with_fewer_steps():
     full, small = theory_plots.arms(False), theory_plots.arms(True)
-    assert full.keys() == small.keys() and {key[0] for key in full} == set(theory_plots.FIGURES)
+    assert full.keys() == small.keys()
+    assert {key[0] for key in full} == {*theory_plots.FIGURES, "gd"}
     for key in full:
         a, b = (vars(train.configuration(**arms[key])) for arms in (full, small))
         assert {name for name in a if a[name] != b[name]} <= {"steps", "batch", "eval_sequences"}

@@ -250,7 +250,9 @@ LENGTH = {
                                    T_test=[200, 400, 1000, 4000], eval_sequences=500),
     ("length", "orthonormal"): attention(
         3000, "orthonormal", T=20, lr=1.0, d_e=160, T_test=[40, 80, 160], evaluations=10,
-        eval_sequences=1000, eval_draws=4)}
+        eval_sequences=1000, eval_draws=4),
+    ("gd", "stochastic"): plots.arms(quick=False)["gd", "stochastic"]}      # Figure 4's runs
+LONGER = 2, 5, 20, 80, 500                      # times T, for scaled logits
 
 
 def floor(c):
@@ -296,19 +298,39 @@ def length(runs):
     return figure
 
 
+def scaled_ratios(run, T, n=64):
+    """The error with scaled logits at length T over the predicted one, and its standard error.
+
+    The error of the ratio comes from n sequences, and from the draws of the prediction.
+    """
+    c, (a, alpha) = run["config"], numbers(run)
+    f, target = plots.end_outputs(run, T, c.q, scaled=True, n=n)
+    losses = ((f.mean(axis=0) - target) ** 2).sum(axis=1) / 2
+    L, se = width.predict_loss(np.random.default_rng(0), a * plots.length_factor(run, T, c.q),
+                               alpha, T, c.d, c.q, c.d_e, c.eval_draws, 0.01)
+    ratio = losses.mean() / L
+    return ratio, ratio * np.hypot(losses.std() / losses.mean() / n ** 0.5, se / L)
+
+
 def measured_length(runs):
     """Floors and errors over predicted ones; noise in all weights adds some to them."""
     floors, signs = curve(runs, "length", "floor"), runs["length", "signs"]
     c = runs["length", "orthonormal"][0]["config"]
     L, errors = late_errors(runs["length", "orthonormal"])
     law = theory.length_loss(L[:, None], c.T, np.array(c.T_test), c.d, c.q)
+    drawn = runs["gd", "stochastic"]
+    ratios, errors_of_ratios = np.transpose([[scaled_ratios(run, k * run["config"].T)
+                                              for k in LONGER] for run in drawn])
     return {
         "random signs: training loss / floor": [
             np.divide([last_loss(run) for run in found], floor(found[0]["config"]))
             for found in floors],
         "random signs, T to 40 T: error / predicted": np.transpose([
             run["error"][-1] / predicted_errors(run, run["tests"][:, 0]) for run in signs]),
-        "orthonormal, 2 T to 8 T: error / law of length": np.ravel(errors[:, 1:] / law)}
+        "orthonormal, 2 T to 8 T: error / law of length": np.ravel(errors[:, 1:] / law),
+        **{f"scaled logits at {k} T: error / predicted": of_seeds
+           for k, of_seeds in zip(LONGER, ratios)},
+        "the same: standard error of a ratio": errors_of_ratios}
 
 
 # tests: other lengths and subset sizes, with orthonormal encodings
@@ -603,7 +625,8 @@ PARTS = {       # name: the arms, the drawing, what is measured, the headline
              "Redrawn encodings learn from 16 sequences, which the others memorize"),
     "width": (WIDTH, widths, measured_width,
               "Nets need a width of order T; attention's should grow like ln T or $(\\ln T)^2$")}
-FIGURES = {name: (draw, headline, {name}) for name, (_, draw, _, headline) in PARTS.items()}
+FIGURES = {name: (draw, headline, {key[0] for key in own})
+           for name, (own, draw, _, headline) in PARTS.items()}
 
 
 def arms(quick):
@@ -611,7 +634,8 @@ def arms(quick):
     found = {key: arm for own, *_ in PARTS.values() for key, arm in own.items()}
     return found if not quick else {
         key: arm | {"steps": max(100, arm["steps"] // 20), "batch": min(arm.get("batch", 64), 64),
-                    "eval_sequences": min(arm["eval_sequences"], 50)} for key, arm in found.items()}
+                    "eval_sequences": min(arm.get("eval_sequences", 50), 50)}
+        for key, arm in found.items()}
 
 
 def table(runs):
@@ -630,10 +654,11 @@ def table(runs):
 def main():
     """Draw the figures that the command line names, and print what is measured."""
     runs = plots.main(FIGURES, arms, HERE / "figures", __doc__)
-    if runs:                                                # none with --quick
-        print(table(runs))
-    if runs and runs.keys() == arms(quick=False).keys():    # all figures
-        (HERE / "figures" / "measured.txt").write_text(table(runs))
+    if runs:                                                    # none with --quick
+        text = table(runs)
+        print(text)
+        if runs.keys() == arms(quick=False).keys():             # all figures
+            (HERE / "figures" / "measured.txt").write_text(text)
 
 
 if __name__ == "__main__":
