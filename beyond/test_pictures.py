@@ -26,23 +26,18 @@ def states():
     return found
 
 
-def assert_readable(figure):
-    """All texts are large and inside of the figure, and none is on another one."""
-    figure.draw_without_rendering()                     # makes the layout
-    with patch.object(Text, "draw", autospec=True) as written:
-        figure.draw_without_rendering()
+def drawn(draw, *arguments):
+    """The panels of a figure by their titles.  Its texts are large, and not on one another."""
+    with plt.rc_context(plots.STYLE):
+        figure = draw(*arguments)
+        figure.draw_without_rendering()                     # makes the layout
+        with patch.object(Text, "draw", autospec=True) as written:
+            figure.draw_without_rendering()
     texts = {call.args[0] for call in written.mock_calls if call.args[0].get_text().strip()}
     assert figure.get_figwidth() == 10 and min(text.get_fontsize() for text in texts) >= 14
     boxes = [text.get_window_extent() for text in texts if text.get_visible()]
     assert all(figure.bbox.padded(1).containsx(x) for box in boxes for x in (box.x0, box.x1))
     assert not any(one.padded(-1).overlaps(two.padded(-1)) for one, two in combinations(boxes, 2))
-
-
-def drawn(draw, *arguments):
-    """The panels of a figure by their titles."""
-    with plt.rc_context(plots.STYLE):
-        figure = draw(*arguments)
-        assert_readable(figure)
     return {axis.get_title().split("\n")[-1].replace("$", ""): axis for axis in figure.axes}
 
 
