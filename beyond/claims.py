@@ -67,7 +67,7 @@ def within(claim, values, least=-np.inf, greatest=np.inf):
                "seen" if least <= low and high <= greatest else "not seen")
 
 
-def measured(claim, values):
+def reported(claim, values):
     """What is measured without a demand, and so without a verdict."""
     return within(claim, values)._replace(allowed="-", verdict="-")
 
@@ -281,20 +281,20 @@ def claims_lengths(runs):
         T, q = tests.T
         for kind in plots.KINDS:
             shares = plots.end_shares(runs, optimizer, kind, tests.tolist())
-            rows.append(measured(f"{optimizer}, {kind}: error / (d/(2q)), nine tests",
+            rows.append(reported(f"{optimizer}, {kind}: error / (d/(2q)), nine tests",
                                  shares.mean(axis=0)))
         slope, scale, rest = np.mean([[scale_and_rest(run, *test) for test in tests.tolist()]
                                       for run in runs[optimizer, "stochastic"]], axis=0).T
         for group, own in ("lengths", T > c.T), ("sizes", q != c.q):
-            rows += [measured(f"{optimizer}, {group}: output / target", slope[own]),
-                     measured(f"{optimizer}, {group}: part of the error that is this scale",
+            rows += [reported(f"{optimizer}, {group}: output / target", slope[own]),
+                     reported(f"{optimizer}, {group}: part of the error that is this scale",
                               (scale / (scale + rest))[own]),
-                     measured(f"{optimizer}, {group}: the other part / error on the trained task",
+                     reported(f"{optimizer}, {group}: the other part / error on the trained task",
                               rest[own] / (scale + rest)[0])]
         for kind in "redrawn, 16 draws", "16 draws, scaled logits":
             for times in 2, 5, 20, 80, 500:
                 share = plots.end_shares(runs, optimizer, kind, [(times * c.T, c.q)], n=64)
-                rows.append(measured(f"{optimizer}, {kind}: error / (d/(2q)) at {times} T", share))
+                rows.append(reported(f"{optimizer}, {kind}: error / (d/(2q)) at {times} T", share))
     return rows
 
 
