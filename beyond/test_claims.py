@@ -64,12 +64,6 @@ def one_draw(monkeypatch):
     monkeypatch.setattr(plots, "end_outputs", lambda *given, **n: outputs)
 
 
-def failing(runs):
-    """The claims that fail: their figures and texts."""
-    return [f"{figure} {row.claim}" for figure, measure in claims.CLAIMS.items()
-            for row in measure(runs) if row.verdict not in ("seen", "-")]
-
-
 # Columns of errors: 0 is the trained task, 1 to 4 are longer, 5 to 8 have q = 2, 4, 5, 8.
 full, redrawn, fixed = ("full model",), ("gd", "stochastic"), ("gd", "fixed")
 own, other = ("adam", "stochastic"), ("adam", "fixed")
@@ -106,7 +100,9 @@ def test_a_claim_fails_if_a_number_that_it_speaks_of_is_changed(runs, one_draw, 
     values = runs[key][2][name].copy()
     values[place] = value
     changed = [*runs[key][:2], runs[key][2] | {name: values}]
-    found, expected = failing(runs | {key: changed}), claims_that_fail.split("; ")
+    found = [f"{figure} {row.claim}" for figure, measure in claims.CLAIMS.items()
+             for row in measure(runs | {key: changed}) if row.verdict not in ("seen", "-")]
+    expected = claims_that_fail.split("; ")
     assert len(found) == len(expected)
     assert all(any(text in claim for text in expected) for claim in found)
 

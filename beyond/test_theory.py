@@ -108,17 +108,6 @@ def test_fixed_encodings_train_like_one_hot_ones_and_have_the_loss_at_other_leng
     assert exact > 2 * theory.test_loss(a[-1], alpha[-1], T_test, d, q_test)
 
 
-@pytest.mark.parametrize("T_test, q_test", [(40, 2), (320, 2), (20, 1), (20, 5), (64, 3)])
-def test_scaled_logits_keep_the_scale_of_the_output(T_test, q_test):
-    """As in plots.length_factor: a' = a + ln[(T' - q') q/(q' (T - q))] has the s of training."""
-    T, d, q, a, alpha = 20, 3, 2, 2.5, 1.2
-    s = q * math.exp(a) / (q * math.exp(a) + T - q)
-    scaled = a + math.log((T_test - q_test) * q / (q_test * (T - q)))
-    share = (1 - alpha * s) ** 2 + alpha ** 2 * (1 - s) ** 2 * q_test / (T_test - q_test)
-    L = theory.test_loss(scaled, alpha, T_test, d, q_test)
-    assert math.isclose(L, d / (2 * q_test) * share)
-
-
 def test_the_dip_at_another_size_is_where_the_output_first_has_the_right_scale():
     """alpha s passes 1 while alpha overshoots, so the error falls, rises, and falls again."""
     _, a, alpha = theory.descend(one_hot, 5.0, 8000, (300, 5), 200, 5, 3)
@@ -130,15 +119,8 @@ def test_the_dip_at_another_size_is_where_the_output_first_has_the_right_scale()
     assert error[rising[-1] + 1] > 1.5 * error[dip] > 5 * error[-1]
 
 
-def test_at_the_trained_length_the_losses_of_fixed_and_redrawn_encodings_are_those_of_descent():
-    a, alpha = 3.0, 1.4
-    assert math.isclose(theory.test_loss(a, alpha, 30, 5, 3), one_hot(a, alpha, 30, 5, 3)[0])
-    for T_test in 12, 30:                                           # no new positions
-        assert math.isclose(theory.fixed_test_loss(a, alpha, 30, T_test, 5, 3),
-                            theory.test_loss(a, alpha, T_test, 5, 3), rel_tol=1e-12)
-    assert one_hot(1.0, 1.0, 3, 5, 3)[:2] == (0.0, 0.0)             # q = T
-    L, _, _ = full(800.0, 1.0, 30, 5, 3, "sum")                     # the query has all attention
-    assert math.isclose(L, 5 / (2 * 3))                             # and nothing overflows
+def test_nothing_overflows_where_the_query_has_all_attention():
+    assert math.isclose(full(800.0, 1.0, 30, 5, 3, "sum")[0], 5 / (2 * 3))
 
 
 def test_at_other_lengths_fixed_encodings_do_not_come_below_a_least_loss():
@@ -182,8 +164,8 @@ def test_full_model_descent_is_two_numbers(query, q):
 
 @both_queries
 def test_full_model_descent_with_one_hot_encodings_is_three_numbers(query):
-    T, d, q, lr = 5, 2, 2, 1.0
-    path = theory.descend(one_hot_full, lr, 60, (T - 1, 1, d), T, d, q, query)
+    T, d, q, lr = 5, 3, 2, 0.5
+    path = theory.descend(one_hot_full, lr, 90, (T - 1, 1, d), T, d, q, query)
     W_star, _ = sts.ground_truth(d, T, T)
     follow(path, np.eye(T)[None], d, q, lr, [W_star, np.pad(np.full((T, T), 1 / T), (d, 0))],
            attend_to_query=True, query=query)
@@ -201,18 +183,6 @@ def test_on_fixed_sequences_redrawn_encodings_leave_1_plus_d_squared_numbers():
         W, V = W - 4 * dW, V - 4 * dV
     np.testing.assert_allclose(W, W[d, d] * sts.ground_truth(d, d_e)[0], rtol=0, atol=1e-13)
     assert abs(V[:, d:]).max() < 1e-13 and abs(W[d, d]) > 0.01 and abs(V[0, 1] - V[1, 0]) > 0.01
-
-
-@both_queries
-@pytest.mark.parametrize("slopes, numbers", (
-    (lambda *x: one_hot(*x[:5]), (2.0, 1.3)), (full, (2.0, 1.3)), (full, (-1.0, -0.4)),
-    (one_hot_full, (2.0, -0.7, 1.3)), (one_hot_full, (-1.0, 3.0, 0.5))))
-def test_slopes_are_the_derivatives_of_the_loss(slopes, numbers, query):
-    h, (_, *grads) = 1e-5, slopes(*numbers, 20, 5, 3, query)
-    for i, grad in enumerate(grads):
-        up, down = ([x + sign * h * (i == j) for j, x in enumerate(numbers)] for sign in (1, -1))
-        slope = (slopes(*up, 20, 5, 3, query)[0] - slopes(*down, 20, 5, 3, query)[0]) / (2 * h)
-        assert math.isclose(slope, grad, rel_tol=1e-6, abs_tol=1e-9)
 
 
 # Fixed random signs
@@ -236,22 +206,13 @@ def test_the_first_step_of_fixed_random_signs():
     assert math.isclose(np.mean(gaps), step, rel_tol=1e-12)
     *trained, new = np.mean(own, axis=0)
     assert math.isclose(new / np.mean(trained), theory.new_position_share(T, d_e), rel_tol=1e-12)
-    assert math.isclose(theory.fixed_norm2(200, 170), 200 * 170 / 370, rel_tol=0.01)
-    assert math.isclose(theory.new_position_share(200, 170), 200 / 370, rel_tol=0.01)
 
 
 # Rates and costs
 
 
-@pytest.mark.parametrize("norm2", (49, 100))
-def test_the_inverse_loss_grows_by_its_asymptotic_slope(norm2):
-    L, _, _ = theory.descend(one_hot, 3.0, 20_000, (norm2, 5), 50, 5, 3)
-    assert math.isclose((1 / L[-1] - 1 / L[10_000]) / 10_000, 4 * 3 / norm2, rel_tol=0.01)
-
-
 @pytest.mark.parametrize("T, d, q, share, lr, norm2", (
-    (200, 5, 3, 0.01, 3, None), (400, 5, 3, 0.01, 5, None), (200, 5, 10, 0.1, 1, 400),
-    (200, 1, 3, 0.01, 5, None), (100, 5, 40, 0.05, 1, None)))
+    (200, 5, 3, 0.01, 3, None), (200, 5, 10, 0.1, 1, 400), (100, 1, 40, 0.05, 1, None)))
 def test_the_number_of_steps_in_closed_form(T, d, q, share, lr, norm2):
     """It is that of small steps: a few per cent, which come from alpha, are missing."""
     counted = theory.count_steps(share, T, d, q, lr, norm2)
@@ -284,10 +245,6 @@ def test_the_closed_form_is_the_integral_of_the_flow(share, T, d, q):
     assert math.isclose(theory.predict_steps(share, T, d, q), integral, rel_tol=1e-6)
 
 
-def test_the_plateau_costs_T_squared():
-    assert math.isclose(theory.predict_steps(0.5, 1e6, 5, 3), 1e12 / 10, rel_tol=0.001)
-
-
 @pytest.mark.parametrize("T, d, q, lr, norm2", (
     (200, 5, 3, 4, None), (200, 20, 8, 2, 400), (100, 1, 10, 0.5, None), (50, 5, 3, 1, 25)))
 def test_the_plateau_in_closed_form_is_near_the_recursion(T, d, q, lr, norm2):
@@ -308,18 +265,6 @@ def test_with_the_mean_as_query_W_learns_q_squared_times_more_slowly():
     assert math.isclose((L <= d / (4 * q)).argmax(), closed, rel_tol=0.09)
 
 
-@pytest.mark.parametrize("settings", (
-    {}, {"law": "orthonormal", "draws": 4}, {"d": 2, "query": "mean"}, {"pe": "onehot", "q": 4},
-    {"pe": "fixed", "law": "orthonormal"}, {"pe": "fixed", "d_e": 400}))
-def test_train_py_has_the_same_closed_form_of_the_plateau(settings):
-    c = train.configuration(fresh=True, lr=3.0, **settings)
-    signs = c.law == "rademacher"
-    norm2 = (c.d_e if c.pe == "stochastic" else theory.fixed_norm2(c.T, c.d_e) if signs else None)
-    steps = theory.plateau(c.T, c.d, c.q, c.lr, c.batch, norm2, c.draws, c.query)
-    close = 0.01 if c.pe == "fixed" else 1e-12
-    assert math.isclose(train.plateau_steps(c), steps, rel_tol=close)
-
-
 @pytest.mark.parametrize("q", (2, 3, 5))
 def test_the_full_model_with_the_sum_has_rate_one_over_q(q):
     """Of L / law the logarithm, and the slope of log L against log t, go to 0 and to -1/q."""
@@ -334,10 +279,10 @@ def test_the_full_model_with_the_sum_has_rate_one_over_q(q):
 @pytest.mark.parametrize("q", (1, 2, 3))
 def test_the_full_model_with_the_mean_has_rate_one_over_t(q, onehot):
     d_e, lr, T = 20, 3.0, 10
+    query = "sum" if q == 1 else "mean"                     # the same for one selected token
     slopes, norms2 = (one_hot_full, (T - 1, 1, 5)) if onehot else (full, (d_e, 5))
-    L = theory.descend(slopes, lr, 8000, norms2, T, 5, q, "mean")[0]
-    law = 1 / theory.full_model_law(1.0, T, 5, q, "mean", lr, d_e, onehot)
-    assert math.isclose(law, 4 * lr / (q * q * norms2[0]), rel_tol=1e-12)
+    L = theory.descend(slopes, lr, 8000, norms2, T, 5, q, query)[0]
+    law = 1 / theory.full_model_law(1.0, T, 5, q, query, lr, d_e, onehot)
     assert math.isclose((1 / L[-1] - 1 / L[4000]) / 4000, law, rel_tol=0.03)
 
 
@@ -357,13 +302,6 @@ def test_the_full_model_with_the_sum_and_one_hot_encodings_has_rate_one_over_t(T
     assert (b[-1] - a[-1]) / T < -0.5
 
 
-def test_with_one_selected_token_sum_and_mean_are_the_same():
-    for function in (lambda query: full(2.0, 1.3, 9, 4, 1, query),
-                     lambda query: one_hot_full(2.0, 0.4, 1.3, 9, 4, 1, query),
-                     lambda query: theory.full_model_law(7, 9, 4, 1, query, 2.0, 30)):
-        np.testing.assert_allclose(function("sum"), function("mean"), rtol=1e-14)
-
-
 # Other lengths
 
 
@@ -375,13 +313,6 @@ def test_the_length_law_is_the_loss_with_the_best_alpha(a, T_test):
     L = one_hot(a, alpha, T, d, q)[0]
     exact = theory.test_loss(a, alpha, T_test, d, q)
     assert math.isclose(theory.length_loss(L, T, T_test, d, q), exact, rel_tol=1e-10)
-
-
-def test_for_small_losses_the_length_law_is_its_leading_term():
-    T, d, q = 100, 5, 3
-    for T_test in 150, 200:
-        factor = theory.length_loss(1e-9, T, T_test, d, q) / 1e-9
-        assert math.isclose(factor, (T_test - q + (T_test - T) ** 2 / q) / (T - q), rel_tol=0.001)
 
 
 # Training on samples

@@ -297,15 +297,8 @@ def test_width(made_up):
 
 
 def test_measures_give_numbers_that_are_known():
-    for pe, law, norm2 in (("onehot", "onehot", 49), ("stochastic", "orthonormal", 100),
-                           ("stochastic", "rademacher", 100), ("fixed", "orthonormal", 49),
-                           ("fixed", "rademacher", 33)):
-        c = train.configuration(T=50, d_e=100, pe=pe, law=law)
-        assert theory_plots.W_norm2(c) == pytest.approx(norm2, rel=0.01)
-        assert theory_plots.numbers({"config": c, **weights(c, 3, -1)}) == pytest.approx([3, -1])
-    falling = {"config": c, "loss": 5 / 6 * np.linspace(1, 0, 1000)}
-    assert theory_plots.half_step(falling) == pytest.approx(500, abs=6)
-    assert math.isnan(theory_plots.half_step({"config": c, "loss": np.full(1000, 0.42)}))
+    above_half = {"config": train.configuration(), "loss": np.full(1000, 0.42)}
+    assert math.isnan(theory_plots.half_step(above_half))
     assert theory_plots.last_loss({"loss": np.arange(1000.0)}) == 949.5
     rising = {"loss": 1 / np.r_[np.full(300, 7.0), 7 + 0.3 * np.arange(700)]}
     assert theory_plots.growth(rising) == pytest.approx(0.3, rel=0.001)
@@ -343,7 +336,8 @@ def test_predictions_are_for_the_settings_of_a_run():
         np.testing.assert_allclose([values[-1] for values in full_exact(c)], 1e-5 / growth, 0.06)
     for c in [train.configuration(**arm) for arm in theory_plots.NOISE.values()]:
         if steps := train.plateau_steps(c):
-            assert theory_plots.predicted_plateau(c) == pytest.approx(steps, rel=0.03)
+            close = 0.03 if c.pe == "fixed" else 1e-12
+            assert theory_plots.predicted_plateau(c) == pytest.approx(steps, rel=close)
     one, four = (theory_plots.floor(train.configuration(T=20, d_e=16, draws=K)) for K in (1, 4))
     assert four < 0.5 * one
     c = train.configuration(T=100, d_e=170)

@@ -23,15 +23,6 @@ import width
 # Scores
 
 
-@pytest.mark.parametrize("U", ((1, -1, 1, 1), (2, 0, -2), (3, -1, 1, 3, 1), (5, 3, -1)))
-def test_the_law_of_a_score_is_that_of_all_signs(U):
-    law = width.score_law(tuple(np.bincount(np.abs(U)).tolist()))
-    v = np.array(list(itertools.product((-1, 1), repeat=len(U)))) @ U
-    assert len(law) == v.max() + 1
-    for p, value in zip(law, range(v.max(), -v.max() - 1, -2)):
-        assert math.isclose(p, (v == value).mean(), rel_tol=1e-12)
-
-
 @pytest.mark.parametrize("T, d_e, q", ((8, 15, 3), (30, 6, 2), (5, 4, 1), (12, 9, 5)))
 def test_counts_have_the_law_of_single_scores(T, d_e, q):
     """In each statistic of a draw, for two values of a, with encodings that are drawn in full."""
@@ -62,29 +53,10 @@ def test_a_billion_positions_cost_what_a_thousand_do():
     assert math.isclose(variance, 3 * 600, rel_tol=0.02)        # of d_e times a score, q d_e
 
 
-@pytest.mark.parametrize("q", (1, 2, 3, 5))
-def test_the_differences_of_selected_scores(q):
-    """Their variance is (q - 1)(q - 2)/(q d_e), as noise_floor says."""
-    gaps, selected, _ = width.sample_scores(np.random.default_rng(0), 50, 40, q, 4000)
-    s = gaps[selected]
-    spread = (s - s.mean(axis=1, keepdims=True)) ** 2
-    assert math.isclose(spread.mean(), (q - 1) * (q - 2) / (q * 40), rel_tol=0.05, abs_tol=1e-12)
-
-
 # The loss, its slopes, its errors, its least value
 
 
 SCORES = width.sample_scores(np.random.default_rng(0), 20, 30, 3, 60)
-
-
-@pytest.mark.parametrize("K", (1, 4, math.inf))
-@pytest.mark.parametrize("a, alpha", ((0, 0.5), (2, 1.3), (-1, -0.4), (5, 0.9)))
-def test_slopes_are_the_derivatives_of_the_loss(K, a, alpha):
-    h, (_, da, dalpha) = 1e-5, width.stochastic_slopes(a, alpha, SCORES, 5, 3, K)
-    for slope, along_a, along_alpha in (da, h, 0), (dalpha, 0, h):
-        up, down = (width.stochastic_slopes(a + sign * along_a, alpha + sign * along_alpha, SCORES,
-                                            5, 3, K)[0] for sign in (1, -1))
-        assert math.isclose((up - down) / (2 * h), slope, rel_tol=1e-6, abs_tol=1e-9)
 
 
 @pytest.mark.parametrize("K", (1, 4))
@@ -144,12 +116,6 @@ def test_one_draw_has_a_noise_floor_for_three_selected_tokens_or_more(q, has_one
     scores = width.sample_scores(np.random.default_rng(0), 20, 170, q, 100)
     share = width.noise_floor(scores, 2 * q, q)[0]
     assert share > 0.03 if has_one else 0 <= share < 1e-4
-
-
-def test_where_all_positions_are_selected_the_loss_can_be_zero_and_any_width_will_do():
-    scores = width.sample_scores(np.random.default_rng(0), 3, 8, 3, 10)
-    assert abs(width.stochastic_slopes(0.0, 1.0, scores, 5, 3, 4)[0]) < 1e-15
-    assert width.needed_width(2, 2, 0.1, 1, np.random.default_rng(0)) == (1.0, 0.0)
 
 
 # The width
