@@ -154,7 +154,7 @@ KINDS = {       # encodings, scaled logits, one draw or the mean of all; color, 
     "fixed, scaled logits": ("fixed", True, True, FIXED, "D", "none"),
     "redrawn, one draw": ("stochastic", False, True, STOCHASTIC, "o", "none"),
     "redrawn, 16 draws": ("stochastic", False, False, STOCHASTIC, "o", "full"),
-    "16 draws, scaled logits": ("stochastic", True, False, "black", "D", "full")}
+    "redrawn, 16 draws, scaled logits": ("stochastic", True, False, "black", "D", "full")}
 
 
 def end_shares(runs, optimizer, kind, tests, n=128):
@@ -323,7 +323,7 @@ def lengths(runs):
     middle.tick_params(labelleft=False)
     longer, same_q = c.T * np.array([1, 2, 5, 20, 80, 500]), [T for T, q in tests if q == c.q]
     for kind, T in (("fixed", same_q), ("redrawn, 16 draws", longer),
-                    ("16 draws, scaled logits", longer)):
+                    ("redrawn, 16 draws, scaled logits", longer)):
         shares = end_shares(runs, "gd", kind, [(x, c.q) for x in T], n=64)
         band(right, T, shares, KINDS[kind][3], marker=KINDS[kind][4], markersize=10)
     zero_line(right, 1)
@@ -370,14 +370,14 @@ FIGURES = {     # name: the drawing, its headline, and the arms that it needs, b
     "3": (figure_3, "A multiple of the identity grows in W on encodings, and in V on tokens",
           {"full model"}),
     "4": (lambda runs: error_curves(runs, "gd", 2, "log"),
-          "Redrawn encodings end ahead of fixed ones on all tests",
+          "With the mean of 16 draws redrawn encodings end ahead on all tests",
           {"gd"}),
     "5": (lambda runs: error_curves(runs, "adam", 2, "log"),
           "With Adam, too, redrawn encodings end ahead on all tests",
           {"adam"}),
     "widths": (widths, "Nets with fewer than T d units cannot do it; attention can",
                {"attention", "net"}),
-    "lengths": (lengths, "One derived number: redrawn encodings stay right at 500 times the "
+    "lengths": (lengths, "With one derived number redrawn encodings still work at 500 times the "
                 "trained length", {"gd", "adam"}),
 }
 

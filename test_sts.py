@@ -500,7 +500,7 @@ def test_scaled_logits_keep_the_attention_of_training(T, q):
     ("fixed", "fixed", False, False), ("fixed, scaled logits", "fixed", True, False),
     ("redrawn, one draw", "stochastic", False, True),
     ("redrawn, 16 draws", "stochastic", False, False),
-    ("16 draws, scaled logits", "stochastic", True, False)])
+    ("redrawn, 16 draws, scaled logits", "stochastic", True, False)])
 def test_shares_at_the_end_are_errors_over_those_of_the_zero_predictor(kind, pe, scaled, one_draw):
     run = train.train(**SMALL | {"pe": pe, "steps": 40})
     share, = plots.end_shares({("gd", pe): [run]}, "gd", kind, [(12, 3)])[0]
@@ -626,7 +626,7 @@ def test_lengths_shows_five_kinds_of_tests_and_long_sequences(drawn):
     assert "62" in names[1] and "100" in names[4] and "2" in names[5] and "8" in names[8]
     longer = [50, 100, 250, 1000, 4000, 25000]
     for kind, T in (("fixed", [50, 62, 75, 87, 100]), ("redrawn, 16 draws", longer),
-                    ("16 draws, scaled logits", longer)):
+                    ("redrawn, 16 draws, scaled logits", longer)):
         assert shows(right, T, made_up_shares(runs, "gd", kind, T, 64).mean(axis=0))
 
 

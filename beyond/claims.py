@@ -291,7 +291,7 @@ def claims_lengths(runs):
                               (scale / (scale + rest))[own]),
                      reported(f"{optimizer}, {group}: the other part / error on the trained task",
                               rest[own] / (scale + rest)[0])]
-        for kind in "redrawn, 16 draws", "16 draws, scaled logits":
+        for kind in "redrawn, 16 draws", "redrawn, 16 draws, scaled logits":
             for times in 2, 5, 20, 80, 500:
                 share = plots.end_shares(runs, optimizer, kind, [(times * c.T, c.q)], n=64)
                 rows.append(reported(f"{optimizer}, {kind}: error / (d/(2q)) at {times} T", share))

@@ -235,7 +235,7 @@ def test_rows_of_lengths_speak_of_the_tests_that_they_name(runs, monkeypatch):
     assert found["gd, sizes: the other part / error on the trained task"].endswith(
         f"({6 / 59:.4g} to {24 / 59:.4g})")
     for optimizer in "gd", "adam":
-        for kind in "redrawn, 16 draws", "16 draws, scaled logits":
+        for kind in "redrawn, 16 draws", "redrawn, 16 draws, scaled logits":
             for times in 2, 5, 20, 80, 500:
                 least = 50 * times * 3 + len(kind)
                 assert found[f"{optimizer}, {kind}: error / (d/(2q)) at {times} T"] == (
