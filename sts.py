@@ -46,7 +46,7 @@ def sample_sts(rng, n, T, d, q, dtype=np.float64):
         raise ValueError(f"need 1 <= q <= T, got {q = }, {T = }")
     X = rng.standard_normal((n, d, T), dtype=dtype).transpose(0, 2, 1)
     y = np.empty((n, q), dtype=np.intp)
-    for r, last in enumerate(range(T - q, T)):      # Floyd's algorithm: no (n, T) array
+    for r, last in enumerate(range(T - q, T)):      # Floyd's algorithm needs no (n, T) array
         pick = rng.integers(last + 1, size=n)       # uniform on 0..last; a taken one becomes last
         taken = (y[:, :r] == pick[:, None]).any(axis=1)
         y[:, r] = np.where(taken, last, pick)
@@ -114,8 +114,9 @@ def positional_encoding(law, T, d_e, rng, draws=None, dtype=np.float64):
 
 
 # The model.  All sequences of a batch share E.  So the array of all z_j, with its n T (d + d_e)
-# numbers, is never built.  Z is a tuple of its parts, (X, E, last_key).  In the full model z_query
-# is the last key, one more column of Z; otherwise last_key is None.
+# numbers, is never built (the README's short model does build it).  Z is a tuple of its parts,
+# (X, E, last_key).  In the full model z_query is the last key, one more column of Z; otherwise
+# last_key is None.
 
 
 def Z_transposed_times(Z, r):
@@ -241,7 +242,7 @@ def ground_truth(d, d_e, T=None):
     the keys are Z, c W* and V* solve the task as c grows.
     With T, for one-hot encodings, the block of W* is I - 11^T/T on the T trained positions instead,
     where 1 is the vector of ones: gradient descent from zero on the population loss grows it
-    (derived in beyond/theory.py).
+    (derived in beyond/theory.py).  It is I less a common part, which softmax ignores.
     """
     W, V = np.zeros((d + d_e, d + d_e)), np.eye(d, d + d_e)
     W[d:, d:] = np.eye(d_e)

@@ -105,7 +105,10 @@ def evaluate(run):
 
 
 def stream(c, purpose, *part):
-    """The random generator for one purpose, or for a part of it, such as step t."""
+    """The random generator for one purpose, or for a part of it, such as step t.
+
+    SFC64 is a fast one.  Different spawn keys make independent streams of one seed.
+    """
     key = (("weights", "encodings", "batches", "tests").index(purpose), *part)
     return np.random.Generator(np.random.SFC64(np.random.SeedSequence(c.seed, spawn_key=key)))
 
@@ -258,7 +261,7 @@ def default_lr(c):
     largest = 4.0 if c.T >= 100 and c.d <= 10 else 2.0
     if c.attend_to_query and c.query == "sum":
         largest = 1.0
-    curvature = max(1 / c.q, (c.q - 1) * (c.q + c.d) / c.T)         # see beyond/theory.py
+    curvature = max(1 / c.q, (c.q - 1) * (c.q + c.d) / c.T)         # lr < 2/curvature: theory.py
     return min(largest, 4 / (3 * curvature), c.batch / (4 * (c.d + c.q)))   # the last: noise
 
 
@@ -355,7 +358,8 @@ def main():
         usage=argparse.SUPPRESS, allow_abbrev=False, argument_default=argparse.SUPPRESS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description=__doc__.split("\n\nThroughout")[0],
-        epilog="settings (flags have - for _):" + inspect.getsource(Settings).split('"""')[2])
+        epilog="settings (flags have - for _):"                 # the lines of Settings, as above
+        + inspect.getsource(Settings).split('"""')[2])
     for setting in dataclasses.fields(Settings):
         how = {bool: {"action": "store_true"}, list: {"type": int, "nargs": "*"}}
         parser.add_argument("--" + setting.name.replace("_", "-"), help=argparse.SUPPRESS,
