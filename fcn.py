@@ -244,6 +244,4 @@ def demo():
 
 
 if __name__ == "__main__":
-    import argparse
-    argparse.ArgumentParser(description="Print a tour of this file.").parse_args()
     demo()

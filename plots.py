@@ -117,7 +117,7 @@ def predicted_slope(c):
 
 
 def errors(runs, T, q):
-    """The errors during training on the test with length T and subset size q (seeds, m)."""
+    """The errors during training on the test with length T and subset size q (seeds, evals)."""
     column = runs[0]["tests"].tolist().index([T, q])
     return np.array([run["error"][:, column] for run in runs])
 
@@ -130,6 +130,7 @@ def length_factor(run, T, q):
     s of training, at T_0 and q_0.  s stays the same if e^a grows like (T - q)/q, so if a becomes
     a' = a + ln[(T - q) q_0 / (q (T_0 - q_0))].  The number is a'/a, and a is the mean of the
     diagonal of W's block on encodings.  Exact for orthonormal encodings, else to leading order.
+    For keys Z, and the sum as query.
     """
     c = run["config"]
     a = np.diag(run["W"])[c.d:].mean()
@@ -137,7 +138,7 @@ def length_factor(run, T, q):
 
 
 def end_outputs(run, T, q, scaled, n=128):
-    """The outputs of a trained run for each draw of encodings (draws, n, d), and the targets (n, d).
+    """Outputs of a trained run, for each draw of encodings (draws, n, d), and the targets (n, d).
 
     At any T and q, on n new sequences.  One draw at a time, since it has T d_e numbers.
     """
@@ -193,8 +194,7 @@ def caption(figure, text, c=None):
     figure.supxlabel(textwrap.fill(text, int(10 * figure.get_figwidth())), fontsize=14)
 
 
-# The figures.  A drawing makes no claim: the headlines are in FIGURES, and stand above full-size
-# pictures only.
+# The figures.  Their headlines, in FIGURES, speak of full-size runs, so those of --quick get none.
 
 
 def figure_1(runs):
@@ -300,8 +300,8 @@ def widths(runs):
         axis.text(m + 1, 0.04, text, color=THEORY)
     axis.set(xlabel="units m of a net's first layer", ylabel="error")
     axis.legend(loc="upper right")
-    caption(figure, f"T = {T}, d = {d}, q = {q}, fresh batches, {len(SEEDS)} seeds. Attention, which "
-            f"has no such layer: orthonormal encodings.")
+    caption(figure, f"T = {T}, d = {d}, q = {q}, fresh batches, {len(SEEDS)} seeds. Attention has "
+            f"no such layer; its encodings are orthonormal.")
     return figure
 
 
@@ -375,7 +375,7 @@ FIGURES = {     # name: the drawing, its headline, and the arms that it needs, b
     "5": (lambda runs: error_curves(runs, "adam", 2, "log"),
           "With Adam, too, redrawn encodings end ahead on all tests",
           {"adam"}),
-    "widths": (widths, "Nets with fewer than T d units cannot do it; attention can",
+    "widths": (widths, "Nets with a first layer narrower than T d cannot do it; attention can",
                {"attention", "net"}),
     "lengths": (lengths, "With one derived number redrawn encodings still work at 500 times the "
                 "trained length", {"gd", "adam"}),

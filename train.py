@@ -233,7 +233,8 @@ def configuration(**given):
     for setting in dataclasses.fields(c):
         name, value = setting.name.replace("_", "-"), vars(c)[setting.name]
         if setting.type in (int, float) and value != setting.default and not value > 0:
-            raise ValueError(f"--{name} must be above 0, got {value}")
+            least = "at least 0" if setting.default == 0 else "above 0"
+            raise ValueError(f"--{name} must be {least}, got {value}")
     if c.hidden and c.model != "fcn":
         raise ValueError(f"--hidden needs --model fcn, got --hidden {c.hidden}")
     if "onehot" in (c.pe, c.law):
