@@ -130,7 +130,7 @@ def length_factor(run, T, q):
     s of training, at T_0 and q_0.  s stays the same if e^a grows like (T - q)/q, so if a becomes
     a' = a + ln[(T - q) q_0 / (q (T_0 - q_0))].  The number is a'/a, and a is the mean of the
     diagonal of W's block on encodings.  Exact for orthonormal encodings, else to leading order.
-    For keys Z, and the sum as query.
+    For keys Z, the sum as query, and longer sequences; for larger q it may make errors worse.
     """
     c = run["config"]
     a = np.diag(run["W"])[c.d:].mean()
@@ -140,7 +140,8 @@ def length_factor(run, T, q):
 def end_outputs(run, T, q, scaled, n=128):
     """Outputs of a trained run, for each draw of encodings (draws, n, d), and the targets (n, d).
 
-    At any T and q, on n new sequences.  One draw at a time, since it has T d_e numbers.
+    On n new sequences of any q, and any T for which there are encodings.  One draw at a time, since
+    it has T d_e numbers.
     """
     c = run["config"]
     X, y = sts.sample_sts(train.stream(c, "tests", T, q), n, T, c.d, q, np.float32)
