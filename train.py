@@ -100,15 +100,12 @@ def evaluate(run):
         run["cos_V"][i] = sts.cosine(run["V"], V_star)
 
 
-# What a run draws at random.  Each purpose and each step has a random stream of its own.  So runs
-# with one seed and one task see the same sequences, and a resumed run continues bit for bit.
+# What a run draws at random.  Each purpose and each step has an independent stream, by its spawn
+# key.  So runs of one seed and task see the same sequences, and a resumed run goes on bit for bit.
 
 
 def stream(c, purpose, *part):
-    """The random generator for one purpose, or for a part of it, such as step t.
-
-    SFC64 is a fast one.  Different spawn keys make independent streams of one seed.
-    """
+    """The random generator for one purpose, or for a part of it, such as step t."""
     key = (("weights", "encodings", "batches", "tests").index(purpose), *part)
     return np.random.Generator(np.random.SFC64(np.random.SeedSequence(c.seed, spawn_key=key)))
 
@@ -314,10 +311,7 @@ def load(path):
 
 
 def progress(run, first=False):
-    """Print the last evaluation as a line; the loss is the mean since the evaluation before.
-
-    Before the first line it prints what to expect, and titles.
-    """
+    """Print the last evaluation, with the mean loss since the one before; first of all titles."""
     c, t, i = run["config"], run["t"], np.searchsorted(run["eval_step"], run["t"])
     columns = {f"T={T}": error for (T, q), error in zip(run["tests"], run["error"][i]) if q == c.q}
     if c.model == "attention":
