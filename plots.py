@@ -94,8 +94,8 @@ def trained(arms, folder=train.RUNS / "figures", jobs=os.cpu_count(), seeds=SEED
             missing[path] = settings
     if missing:
         print(f"{len(missing)} runs to train, {jobs} at a time", flush=True)
-        quietly = signal.signal, (signal.SIGINT, signal.SIG_DFL)    # how a process ends at Ctrl-C
-        with ProcessPoolExecutor(jobs, get_context("spawn"), *quietly) as pool:
+        with ProcessPoolExecutor(jobs, get_context("spawn"), signal.signal,
+                                 (signal.SIGINT, signal.SIG_DFL)) as pool:      # silent at Ctrl-C
             done = pool.map(train_into, missing, missing.values())
             for i, (path, _) in enumerate(zip(missing, done), 1):
                 print(f"{i:3} of {len(missing)}: {path.stem}", flush=True)
@@ -123,7 +123,7 @@ def errors(runs, T, q):
 
 
 def length_factor(run, T, q):
-    """The number that repairs a run at length T and q selected tokens: W times it.  Derived.
+    """W times this number repairs a run at length T and q selected tokens.  Derived.
 
     With W = a W* and orthonormal encodings a selected token has the logit a, any other one 0.  So
     the selected tokens together get the attention s = q e^a / (q e^a + T - q).  V was fitted to the
@@ -302,7 +302,7 @@ def widths(runs):
     axis.set(xlabel="units m of a net's first layer", ylabel="error")
     axis.legend(loc="upper right")
     caption(figure, f"T = {T}, d = {d}, q = {q}, fresh batches, {len(SEEDS)} seeds. Attention has "
-            f"no such layer; its encodings are orthonormal.")
+            "no such layer.")
     return figure
 
 

@@ -311,7 +311,7 @@ def load(path):
 
 
 def progress(run, first=False):
-    """Print the last evaluation, with the mean loss since the one before; first of all titles."""
+    """Print the last evaluation, with the mean loss since the one before; titles come first."""
     c, t, i = run["config"], run["t"], np.searchsorted(run["eval_step"], run["t"])
     columns = {f"T={T}": error for (T, q), error in zip(run["tests"], run["error"][i]) if q == c.q}
     if c.model == "attention":
