@@ -53,13 +53,12 @@ def encode(X, y):
     if y.shape != (n, y.shape[-1]) or y.min() < 0 or y.max() >= T or repeated:
         raise ValueError(f"need y (n, q) with {n = }, and different positions from 0 to {T - 1} in "
                          f"each row, got y {y.shape} with positions from {y.min()} to {y.max()}")
-    inputs = np.zeros((n, T * d + T), dtype=X.dtype)
-    inputs[:, :T * d] = X.reshape(n, T * d)
-    inputs[np.arange(n)[:, None], T * d + y.astype(int)] = 1        # y may be uint8, say
-    return inputs
+    indicator = np.zeros((n, T), X.dtype)
+    np.put_along_axis(indicator, y, 1, axis=1)
+    return np.concatenate([X.reshape(n, T * d), indicator], axis=1)
 
 
-def target(X, y):
+def sts_target(X, y):
     """STS_q(X, y) = (1/q) sum_{i in y} x_i, the mean of the selected tokens (n, d).  Def. 1."""
     return X[np.arange(len(X))[:, None], y].mean(axis=1)
 
@@ -74,11 +73,11 @@ def forward(params, inputs):
     return hidden[-1] @ weight + bias, (params, hidden)
 
 
-def backward(cache, df):
-    """Gradients of a scalar loss L, from df = dL/df (n, d) and the cache of forward.
+def backward(cache, r):
+    """Gradients of a scalar loss L, from r = dL/df (n, d) and the cache of forward.
 
     They have the structure of params.  Derived by the chain rule, from the last layer to the first.
-    In the last layer a_l = f, so that dL/da_l = df.  Each line of forward gives:
+    In the last layer a_l = f, so that dL/da_l = r.  Each line of forward gives:
 
         a_l = h_{l-1} weight_l + bias_l     dL/dweight_l = h_{l-1}^T dL/da_l
                                             dL/dbias_l = sum over the batch of dL/da_l
@@ -86,7 +85,7 @@ def backward(cache, df):
         h_{l-1} = relu(a_{l-1})             dL/da_{l-1} = dL/dh_{l-1} where h_{l-1} > 0, else 0
     """
     params, hidden = cache
-    grads, da = [], df
+    grads, da = [], r
     for layer in reversed(range(len(params))):
         weight, h = params[layer][0], hidden[layer]         # a = h weight + bias
         grads.append((h.T @ da, da.sum(axis=0)))
@@ -101,13 +100,13 @@ def loss(params, X, y):
     The zero predictor, f = 0, has the expected loss d / (2q).
     """
     f, _ = forward(params, encode(X, y))
-    return 0.5 * ((f - target(X, y)) ** 2).sum() / len(X)
+    return 0.5 * ((f - sts_target(X, y)) ** 2).sum() / len(X)
 
 
 def loss_and_grads(params, X, y):
     """The loss L, and its gradients [(dL/dweight, dL/dbias), ...].  Arguments as in loss."""
     f, cache = forward(params, encode(X, y))
-    residual = f - target(X, y)
+    residual = f - sts_target(X, y)
     return 0.5 * (residual ** 2).sum() / len(X), backward(cache, residual / len(X))
 
 
@@ -139,9 +138,8 @@ def width_lower_bound(m, T, d, q):
     """
     if np.min(m) < 0 or min(T, d) < 1 or not 1 <= q <= T:
         raise ValueError(f"need m >= 0, T, d >= 1 and 1 <= q <= T, got {m=}, {T=}, {d=}, {q=}")
-    m = np.asarray(m, float)                                # unsigned integers would wrap around
-    large = np.maximum(d - m, 0)                            # eigenvalues 1/T that are left
-    small = np.maximum(T * d - np.maximum(m, d), 0)         # and the other ones
+    large = d - np.minimum(m, d)                            # eigenvalues 1/T that are left
+    small = T * d - np.clip(m, d, T * d)                    # and the other ones
     return (large / T + small * (T - q) / (q * T * max(T - 1, 1))) / 2
 
 

@@ -1,4 +1,4 @@
-"""Figures 1 to 5 of the paper, and ours: of widths, and of lengths.
+"""Figures 1 to 5 of the paper, and one of ours: the widths of nets.
 
     python plots.py                      all of them, into figures/
     python plots.py 2 4 --format pdf     two of them, for slides
@@ -14,7 +14,6 @@ import train        # before NumPy, since it sets the number of threads
 
 import argparse
 import hashlib
-import math
 import os
 import signal
 import textwrap
@@ -44,32 +43,35 @@ STYLE = {"font.size": 14, "axes.titlesize": 14, "axes.labelsize": 14, "legend.fo
 
 # The runs.  An arm is the settings of train.py that all seeds of a curve have in common.
 
+FULL_MODEL = {      # Figures 1 and 3
+    "attend_to_query": True, "query": "mean", "law": "orthonormal", "d_e": 200, "init_std": 0.02,
+    "lr": 9.0, "steps": 16000, "evaluations": 30, "eval_draws": 1, "q_test": []}
+GD = {"d_e": 300, "fresh": True, "evaluations": 40, "lr": 5.0, "steps": 8000}   # Figures 2 and 4
+ADAM = {"d_e": 300, "fresh": True, "evaluations": 40, "optimizer": "adam", "steps": 1500}   # 5
+SHORT = {"T": 10, "fresh": True, "evaluations": 1, "steps": 6000}               # widths
 NETS = [(m, hidden) for hidden in (1, 2) for m in (5, 15, 25, 40, 50)]
+ARMS = {
+    ("full model",): FULL_MODEL,
+    ("gd", "stochastic"): GD | {"pe": "stochastic", "draws": 4},
+    ("gd", "fixed"): GD | {"pe": "fixed", "draws": 1},              # fixed encodings are one draw
+    ("adam", "stochastic"): ADAM | {"pe": "stochastic", "draws": 4},
+    ("adam", "fixed"): ADAM | {"pe": "fixed", "draws": 1},
+    ("attention",): SHORT | {"law": "orthonormal", "d_e": 20, "lr": 1.0, "T_test": [],
+                             "q_test": [], "eval_sequences": 2000},
+    **{("net", m, hidden): SHORT | {
+        "model": "fcn", "hidden": [m] + [max(m, 64)] * (hidden - 1), "optimizer": "adam",
+        "schedule": "cosine", "eval_sequences": 50000} for m, hidden in NETS}}
+QUICK = {           # what --quick changes in an arm, by the first part of its key
+    "full model": {"T": 20, "d": 3, "q": 2, "d_e": 40, "lr": 4.0, "steps": 2000},
+    "gd": {"T": 50, "d_e": 100, "lr": 2.0, "steps": 2000},
+    "adam": {"T": 50, "d_e": 100, "steps": 600},
+    "attention": {"steps": 2000},
+    "net": {"steps": 2000}}
 
 
 def arms(quick):
     """The settings of each arm, by its key."""
-    def pick(full, small):
-        return small if quick else full
-
-    full_model = {"attend_to_query": True, "query": "mean", "law": "orthonormal",
-                  "init_std": 0.02, "evaluations": 30, "eval_draws": 1, "q_test": []}
-    found = {("full model",): full_model | pick(
-        {"d_e": 200, "lr": 9.0, "steps": 16000},
-        {"T": 20, "d": 3, "q": 2, "d_e": 40, "lr": 4.0, "steps": 2000})}
-    for pe, draws in ("stochastic", 4), ("fixed", 1):       # fixed encodings are one draw
-        how = pick({"d_e": 300}, train.QUICK) | {
-            "pe": pe, "draws": draws, "fresh": True, "evaluations": 40}
-        found["gd", pe] = how | pick({"lr": 5.0, "steps": 8000}, {})
-        found["adam", pe] = how | {"optimizer": "adam", "steps": pick(1500, 600)}
-    task = {"T": 10, "fresh": True, "steps": pick(6000, 2000), "evaluations": 1}
-    found["attention",] = task | {"law": "orthonormal", "d_e": 20, "lr": 1.0, "T_test": [],
-                                  "q_test": [], "eval_sequences": 2000}
-    for m, hidden in NETS:
-        found["net", m, hidden] = task | {
-            "model": "fcn", "hidden": [m] + [max(m, 64)] * (hidden - 1), "optimizer": "adam",
-            "schedule": "cosine", "eval_sequences": 50000}
-    return found
+    return {key: arm | (QUICK.get(key[0], {}) if quick else {}) for key, arm in ARMS.items()}
 
 
 def train_into(path, settings):
@@ -120,55 +122,6 @@ def errors(runs, T, q):
     """The errors during training on the test with length T and subset size q (seeds, evals)."""
     column = runs[0]["tests"].tolist().index([T, q])
     return np.array([run["error"][:, column] for run in runs])
-
-
-def length_factor(run, T, q):
-    """W times this number repairs a run at length T and q selected tokens.  Derived.
-
-    With W = a W* and orthonormal encodings a selected token has the logit a, any other one 0.  So
-    the selected tokens together get the attention s = q e^a / (q e^a + T - q).  V was fitted to the
-    s of training, at T_0 and q_0.  s stays the same if e^a grows like (T - q)/q, so if a becomes
-    a' = a + ln[(T - q) q_0 / (q (T_0 - q_0))].  The number is a'/a, and a is the mean of the
-    diagonal of W's block on encodings.  Exact for orthonormal encodings, else to leading order.
-    For keys Z, the sum as query, and longer sequences; for larger q it may make errors worse.
-    """
-    c = run["config"]
-    a = np.diag(run["W"])[c.d:].mean()
-    return 1 + math.log((T - q) * c.q / (q * (c.T - c.q))) / a
-
-
-def end_outputs(run, T, q, scaled, n=128):
-    """Outputs of a trained run, for each draw of encodings (draws, n, d), and the targets (n, d).
-
-    On n new sequences of any q, and any T for which there are encodings.  One draw at a time, since
-    it has T d_e numbers.
-    """
-    c = run["config"]
-    X, y = sts.sample_sts(train.stream(c, "tests", T, q), n, T, c.d, q, np.float32)
-    W = run["W"] * np.float32(length_factor(run, T, q) if scaled else 1)
-    f = [sts.forward(W, run["V"], X, y, train.encodings(run, T, 1, "tests", T, q, k)[0])[0]
-         for k in range(1 if "E" in run else c.eval_draws)]
-    return np.array(f), sts.sts_target(X, y)
-
-
-KINDS = {       # encodings, scaled logits, one draw or the mean of all; color, marker, fill
-    "fixed": ("fixed", False, True, FIXED, "s", "full"),
-    "fixed, scaled logits": ("fixed", True, True, FIXED, "D", "none"),
-    "redrawn, one draw": ("stochastic", False, True, STOCHASTIC, "o", "none"),
-    "redrawn, 16 draws": ("stochastic", False, False, STOCHASTIC, "o", "full"),
-    "redrawn, 16 draws, scaled logits": ("stochastic", True, False, "black", "D", "full")}
-
-
-def end_shares(runs, optimizer, kind, tests, n=128):
-    """The errors of trained runs over d/(2q), for one of KINDS (seeds, tests)."""
-    pe, scaled, one_draw, *_ = KINDS[kind]
-    shares = []
-    for run in runs[optimizer, pe]:
-        for T, q in tests:
-            f, target = end_outputs(run, T, q, scaled, n)
-            f = f if one_draw else f.mean(axis=0)
-            shares.append(((f - target) ** 2).sum(axis=-1).mean() * q / run["config"].d)
-    return np.reshape(shares, (-1, len(tests)))
 
 
 def band(axis, x, curves, color, **style):
@@ -306,38 +259,6 @@ def widths(runs):
     return figure
 
 
-def lengths(runs):
-    """One number: nine tests with logits as they are, and scaled; and much longer sequences."""
-    c, tests = runs["gd", "fixed"][0]["config"], runs["gd", "fixed"][0]["tests"].tolist()
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 7), width_ratios=[1, 1, 1.3])
-    for axis, optimizer in (left, "gd"), (middle, "adam"):
-        for kind, (*_, color, marker, fill) in KINDS.items():
-            shares = end_shares(runs, optimizer, kind, tests)
-            axis.plot(shares.T, range(len(tests)), marker, color=color, fillstyle=fill,
-                      markersize=10, label=[kind] + ["_"] * (len(shares) - 1))
-        axis.axvline(1, color=THEORY, linestyle=":", linewidth=1.5)
-        axis.set(title=train.CHOICES["optimizer"][optimizer], xscale="log",
-                 xlabel="error over d/(2q)")
-        axis.set_yticks(range(len(tests)), ["trained task"] + [
-            f"$T_{{test}}$ = {T}" if q == c.q else f"$q_{{test}}$ = {q}" for T, q in tests[1:]])
-        axis.invert_yaxis()
-    middle.tick_params(labelleft=False)
-    longer, same_q = c.T * np.array([1, 2, 5, 20, 80, 500]), [T for T, q in tests if q == c.q]
-    for kind, T in (("fixed", same_q), ("redrawn, 16 draws", longer),
-                    ("redrawn, 16 draws, scaled logits", longer)):
-        shares = end_shares(runs, "gd", kind, [(x, c.q) for x in T], n=64)
-        band(right, T, shares, KINDS[kind][3], marker=KINDS[kind][4], markersize=10)
-    zero_line(right, 1)
-    right.set(title="gradient descent, to 500 T", xscale="log", yscale="log", xlabel="$T_{test}$",
-              ylabel="error over d/(2q)")
-    right.set_xticks(longer[[0, 2, 3, 5]], [f"{T:,}" for T in longer[[0, 2, 3, 5]]])
-    right.minorticks_off()
-    for axis in left.xaxis, middle.xaxis, right.yaxis:
-        axis.set_major_formatter(lambda share, _: f"{100 * share:g} %")
-    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    return figure
-
-
 def one_run(run):
     """A run of train.py: its loss, its errors, and attention on one new sequence."""
     c, same_q = run["config"], run["tests"][:, 1] == run["config"].q
@@ -378,8 +299,6 @@ FIGURES = {     # name: the drawing, its headline, and the arms that it needs, b
           {"adam"}),
     "widths": (widths, "Nets with a first layer narrower than T d cannot do it; attention can",
                {"attention", "net"}),
-    "lengths": (lengths, "With one derived number redrawn encodings still work at 500 times the "
-                "trained length", {"gd", "adam"}),
 }
 
 

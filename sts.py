@@ -180,8 +180,8 @@ def forward(W, V, X, y, E, attend_to_query=False, query="sum"):
     return f, (V, z_query, Z, P, z)
 
 
-def backward(cache, df):
-    """Gradients dW, dV of a scalar loss L, from r = df = dL/df (n, d) and the cache of forward.
+def backward(cache, r):
+    """Gradients dW, dV of a scalar loss L, from r = dL/df (n, d) and the cache of forward.
 
     Derived: the chain rule goes through the lines of forward from the last to the first.
 
@@ -196,8 +196,8 @@ def backward(cache, df):
     higher logit, and so more attention to this key, would lower the loss.
     """
     V, z_query, Z, P, z = cache
-    dV = df.T @ z                                   # r z^T
-    g = Z_transposed_times(Z, df @ V)               # Z^T V^T r
+    dV = r.T @ z                                    # r z^T
+    g = Z_transposed_times(Z, r @ V)                # Z^T V^T r
     dA = P * (g - np.vecdot(P, g)[:, None])         # P_j (g_j - gbar)
     dW = Z_times(Z, dA).T @ z_query                 # (Z dA) z_query^T
     return dW, dV
@@ -229,8 +229,8 @@ def loss_and_grads(W, V, X, y, E, attend_to_query=False, query="sum"):
     outputs, caches = zip(*[forward(W, V, X, y, E_k, attend_to_query, query) for E_k in draws])
     residual = sum(outputs) / len(draws) - sts_target(X, y)     # (n, d)
     L = 0.5 * (residual * residual).sum() / len(X)
-    df = residual / (len(X) * len(draws))                       # r = dL/df for each draw's output
-    grads = [backward(cache, df) for cache in caches]
+    r = residual / (len(X) * len(draws))                        # dL/df for each draw's output
+    grads = [backward(cache, r) for cache in caches]
     return L, sum(dW for dW, _ in grads), sum(dV for _, dV in grads)
 
 
@@ -245,9 +245,9 @@ def ground_truth(d, d_e, T=None):
     (derived in beyond/theory.py).  It is I less a common part, which softmax ignores.
     """
     W, V = np.zeros((d + d_e, d + d_e)), np.eye(d, d + d_e)
-    W[d:, d:] = np.eye(d_e)
-    if T is not None:
-        W[d:, d:] = 0
+    if T is None:
+        W[d:, d:] = np.eye(d_e)
+    else:
         W[d:d + T, d:d + T] = np.eye(T) - 1 / T
     return W, V
 

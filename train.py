@@ -125,11 +125,11 @@ def encodings(run, T, draws, *purpose):
     return sts.positional_encoding(c.law, T, c.d_e, stream(c, *purpose), draws, np.float32)
 
 
-def held_out(run, k, draws, part=1):
-    """X, y, E of test k: the same at every call.  Each part has its own draws of encodings."""
+def held_out(run, k, draws):
+    """The sequences and encodings X, y, E of test k: the same at every call."""
     c, (T, q) = run["config"], run["tests"][k].tolist()
     X, y = sts.sample_sts(stream(c, "tests", k, 0), c.eval_sequences, T, c.d, q, np.float32)
-    return X, y, encodings(run, T, draws, "tests", k, part)
+    return X, y, encodings(run, T, draws, "tests", k, 1)
 
 
 # The two models
@@ -276,12 +276,13 @@ def plateau_steps(c):
     signs = c.law not in ("onehot", "orthonormal")              # or another law with overlaps
     N_fixed = c.T * c.d_e / (c.T + c.d_e) if signs else c.T - 1
     N = c.d_e if redrawn else N_fixed
-    if ((c.model, c.optimizer, c.schedule) != ("attention", "gd", "constant")
-            or c.attend_to_query or c.init_std > 0
-            or not (c.fresh or redrawn and c.batch >= 128)          # it memorizes, or may
-            or 10 * c.q > c.T or N < (4 if c.T <= 100 else 10) * c.d    # V is not far ahead
-            or 8 * c.lr * (c.d + c.q) > c.batch                     # the noise is large
-            or signs and c.d_e < 20 * c.q):                         # so are overlaps
+    other_training = ((c.model, c.optimizer, c.schedule) != ("attention", "gd", "constant")
+                      or c.attend_to_query or c.init_std > 0)
+    may_memorize = not (c.fresh or redrawn and c.batch >= 128)
+    V_is_not_far_ahead = 10 * c.q > c.T or N < (4 if c.T <= 100 else 10) * c.d
+    large_noise = 8 * c.lr * (c.d + c.q) > c.batch
+    large_overlaps = signs and c.d_e < 20 * c.q
+    if other_training or may_memorize or V_is_not_far_ahead or large_noise or large_overlaps:
         return None
     lr_W = c.lr / c.q ** 2 if c.query == "mean" else c.lr
     noise = 1 + lr_W * c.T / (2 * c.batch * (c.draws if redrawn else 1))
@@ -302,21 +303,18 @@ def save(run, path):
 
 
 def load(path):
-    """Read a run from its file.  Raises ValueError if it holds none."""
-    try:
-        run = dict(np.load(path))
-        return run | {"config": Settings(**json.loads(str(run["config"]))), "t": int(run["t"])}
-    except Exception:                           # of many kinds: a file may hold anything
-        raise ValueError(f"{path} is missing, or holds no run") from None
+    """Read a run from its file; descend goes on with it, bit for bit."""
+    run = dict(np.load(path))
+    return run | {"config": Settings(**json.loads(str(run["config"]))), "t": int(run["t"])}
 
 
-def progress(run, first=False):
+def progress(run):
     """Print the last evaluation, with the mean loss since the one before; titles come first."""
     c, t, i = run["config"], run["t"], np.searchsorted(run["eval_step"], run["t"])
     columns = {f"T={T}": error for (T, q), error in zip(run["tests"], run["error"][i]) if q == c.q}
     if c.model == "attention":
         columns["selected"] = run["on_selected"][i]
-    if t == 0 or first:
+    if t == 0:
         print(f"{c.steps} steps of {CHOICES['optimizer'][c.optimizer]}, with lr {c.lr:g}.")
         print(f"The zero predictor, which always outputs 0, has the error d/(2q) = "
               f"{c.d / (2 * c.q):.4f}.")
@@ -330,17 +328,11 @@ def progress(run, first=False):
 
 
 def summary(run):
-    """Print the last errors, also as shares of d/(2q), and what they say of the run."""
+    """Print the last errors, also as shares of d/(2q), and for a net the bound."""
     c = run["config"]
     print(f"\n{'':16}  error  std. err.  of d/(2q)")
     for (T, q), error, se in zip(run["tests"], run["error"][-1], run["se"][-1]):
         print(f"T = {T:4}, q = {q:2}  {error:6.4f}     {se:6.4f}  {error * 2 * q / c.d:8.1%}")
-    error, loss = run["error"][-1, 0], run["loss"][run["eval_step"][-2]:].mean()
-    zero = c.d / (2 * c.q)
-    if not c.fresh and error > zero and loss < 0.75 * error:
-        print(f"The run has memorized its {c.batch} sequences: --fresh draws new ones.")
-    elif not error < 0.95 * zero:                                       # also if it is nan
-        print("The run has learnt nothing so far: the zero predictor is about as good, or better.")
     if c.model == "fcn":
         bound = fcn.width_lower_bound(c.hidden[0], c.T, c.d, c.q)
         print(f"No net with a first layer of width {c.hidden[0]} has an expected error below "
@@ -348,7 +340,7 @@ def summary(run):
 
 
 def main():
-    """Do what the command line says; the run is saved at each evaluation after the first."""
+    """Train as the command line says; the run is saved at each evaluation."""
     parser = argparse.ArgumentParser(
         usage=argparse.SUPPRESS, allow_abbrev=False, argument_default=argparse.SUPPRESS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -361,32 +353,19 @@ def main():
                             **how.get(setting.type, {"type": setting.type}))
     parser.add_argument("--quick", action="store_const", const=QUICK, default={}, help=str(QUICK))
     parser.add_argument("--out", type=Path, help="file of the run (in runs, named after the flags)")
-    parser.add_argument("--resume", action="store_true", help="continue it (same flags and order)")
-    given, flags = vars(parser.parse_args()), [flag for flag in sys.argv[1:] if flag != "--resume"]
-    path = given.pop("out", RUNS / f"{'_'.join(flags).replace('--', '') or 'default'}.npz")
-    resume, quick = given.pop("resume", False), given.pop("quick")
+    given = vars(parser.parse_args())
+    quick, name = given.pop("quick"), "_".join(sys.argv[1:]).replace("--", "") or "default"
+    path = given.pop("out", RUNS / f"{name}.npz")
 
     def report(run):
         save(run, path)
         progress(run)
 
     try:
-        c = configuration(**quick | given)
         path.parent.mkdir(parents=True, exist_ok=True)
-        if resume and not path.exists():
-            print(f"--resume: there is no {path}, so this run is new.")
-        run = load(path) if resume and path.exists() else start(c)
-        if run["config"] != c:
-            raise ValueError(f"--resume: {path} holds a run with other settings")
-        if not path.is_file():
-            save(run, path)                     # fails now if it has to, and not hours later
-        progress(run, first=True)
-        descend(run, report)
-        summary(run)
+        summary(train(report, **quick | given))
         print(f"\nThe run is in {path}")
-    except KeyboardInterrupt:
-        parser.exit(1, "\ntrain.py: interrupted; the same command with --resume continues it\n")
-    except (FloatingPointError, ValueError, MemoryError, OSError) as problem:
+    except (FloatingPointError, ValueError, OSError) as problem:
         parser.error(problem)
 
 

@@ -40,6 +40,7 @@ from concurrent.futures.process import BrokenProcessPool
 import numpy as np
 
 import fcn
+import scaled_logits
 import sts
 import train
 from plots import errors
@@ -188,8 +189,9 @@ def claims_3(runs):
 def single_draw_errors(run, draws=24):
     """The errors at the end with one draw of encodings in a test, means over many draws (k,)."""
     found = []
-    for k in range(len(run["tests"])):
-        X, y, E = train.held_out(run, k, draws, part=2)
+    for k, (T, _) in enumerate(run["tests"].tolist()):
+        X, y, _ = train.held_out(run, k, 1)
+        E = train.encodings(run, T, draws, "tests", k, 2)       # others than in train.evaluate
         found.append(np.mean([sts.loss(run["W"], run["V"], X, y, E_k) for E_k in E]))
     return found
 
@@ -266,7 +268,7 @@ def scale_and_rest(run, T, q):
     the zero predictor, plus the rest's.  The slope is alpha s: V = alpha V* copies tokens, and the
     selected ones together get the attention s.
     """
-    f, target = plots.end_outputs(run, T, q, scaled=False)
+    f, target = scaled_logits.end_outputs(run, T, q, scaled=False)
     f, zero = f.mean(axis=0), run["config"].d / q * len(target)
     slope = np.vdot(f, target) / np.vdot(target, target)
     return (slope, (1 - slope) ** 2 * (target ** 2).sum() / zero,
@@ -279,8 +281,8 @@ def claims_lengths(runs):
     for optimizer in "gd", "adam":
         c, tests = runs[optimizer, "fixed"][0]["config"], runs[optimizer, "fixed"][0]["tests"]
         T, q = tests.T
-        for kind in plots.KINDS:
-            shares = plots.end_shares(runs, optimizer, kind, tests.tolist())
+        for kind in scaled_logits.KINDS:
+            shares = scaled_logits.end_shares(runs, optimizer, kind, tests.tolist())
             rows.append(reported(f"{optimizer}, {kind}: error / (d/(2q)), nine tests",
                                  shares.mean(axis=0)))
         slope, scale, rest = np.mean([[scale_and_rest(run, *test) for test in tests.tolist()]
@@ -293,7 +295,7 @@ def claims_lengths(runs):
                               rest[own] / (scale + rest)[0])]
         for kind in "redrawn, 16 draws", "redrawn, 16 draws, scaled logits":
             for times in 2, 5, 20, 80, 500:
-                share = plots.end_shares(runs, optimizer, kind, [(times * c.T, c.q)], n=64)
+                share = scaled_logits.end_shares(runs, optimizer, kind, [(times * c.T, c.q)], n=64)
                 rows.append(reported(f"{optimizer}, {kind}: error / (d/(2q)) at {times} T", share))
     return rows
 

@@ -15,6 +15,7 @@ import pytest
 
 import fcn
 import plots
+import scaled_logits
 import sts
 import train
 
@@ -61,7 +62,7 @@ def one_draw(monkeypatch):
     """Made-up runs have no trained weights; with one draw their errors are 1.2 times as large."""
     monkeypatch.setattr(claims, "single_draw_errors", lambda run: 1.2 * run["error"][-1])
     outputs = np.ones((2, 3, 5)), np.eye(3, 5)
-    monkeypatch.setattr(plots, "end_outputs", lambda *given, **n: outputs)
+    monkeypatch.setattr(scaled_logits, "end_outputs", lambda *given, **n: outputs)
 
 
 # Columns of errors: 0 is the trained task, 1 to 4 are longer, 5 to 8 have q = 2, 4, 5, 8.
@@ -215,7 +216,7 @@ def test_a_row_names_its_worst_test(runs, one_draw, k):
 def test_the_error_is_its_scale_and_a_rest(monkeypatch):
     target, rest = np.array([[1.0, 0], [0, 2]]), np.array([[0.0, 1], [1, 0]])
     f = np.array([0.5 * target + 3 * rest + 1, 0.5 * target - rest - 1])    # the mean: rest once
-    monkeypatch.setattr(plots, "end_outputs", lambda run, T, q, scaled: (f, target))
+    monkeypatch.setattr(scaled_logits, "end_outputs", lambda run, T, q, scaled: (f, target))
     slope, scale, left = claims.scale_and_rest({"config": train.configuration(d=2)}, 300, 4)
     assert (slope, scale, left) == pytest.approx((0.5, 0.25 * 5 / 2 * 4 / 2, 2 / 2 * 4 / 2))
     error = ((f.mean(axis=0) - target) ** 2).sum() / (2 * len(target))
@@ -224,8 +225,9 @@ def test_the_error_is_its_scale_and_a_rest(monkeypatch):
 
 def test_rows_of_lengths_speak_of_the_tests_that_they_name(runs, monkeypatch):
     monkeypatch.setattr(claims, "scale_and_rest", lambda run, T, q: (T * q, T, 3 * q))
-    monkeypatch.setattr(plots, "end_shares", lambda runs, optimizer, kind, tests, n=128: np.array(
-        [[T * q + len(kind) + seed for T, q in tests] for seed in (0, 1, 2)]))
+    monkeypatch.setattr(
+        scaled_logits, "end_shares", lambda runs, optimizer, kind, tests, n=128: np.array(
+            [[T * q + len(kind) + seed for T, q in tests] for seed in (0, 1, 2)]))
     found = {row.claim: row.measured for row in claims.claims_lengths(runs)}
     assert found["gd, fixed: error / (d/(2q)), nine tests"].endswith(f" ({100 + 6} to {400 + 6})")
     assert found["adam, lengths: output / target"] == "243 (186 to 300)"

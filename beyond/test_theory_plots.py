@@ -15,6 +15,7 @@ import pytest
 
 import fcn
 import plots
+import scaled_logits
 import sts
 import theory
 import train
@@ -197,7 +198,8 @@ def test_a_ratio_of_scaled_logits_has_the_errors_of_both_sides(monkeypatch):
     c, asked = train.configuration(T=20, q=2, d=2, d_e=30), []
     run = {"config": c} | weights(c, 2.5, 1.3)
     f = np.array([[[2.0, 0], [0, 4]], [[0, 0], [0, 0]]])        # the mean has losses of .5 and 2
-    monkeypatch.setattr(plots, "end_outputs", lambda run, T, q, scaled, n: (f, np.zeros((2, 2))))
+    monkeypatch.setattr(scaled_logits, "end_outputs",
+                        lambda run, T, q, scaled, n: (f, np.zeros((2, 2))))
     monkeypatch.setattr(width, "predict_loss",
                         lambda rng, *given: asked.extend(given) or (5.0, 0.5))
     ratio, error = theory_plots.scaled_ratios(run, 60, n=9)

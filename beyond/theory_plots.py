@@ -19,6 +19,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import plots
+import scaled_logits
 import sts
 import theory
 import train
@@ -302,10 +303,11 @@ def scaled_ratios(run, T, n=64):
     The error of the ratio comes from n sequences, and from the draws of the prediction.
     """
     c, (a, alpha) = run["config"], numbers(run)
-    f, target = plots.end_outputs(run, T, c.q, scaled=True, n=n)
+    f, target = scaled_logits.end_outputs(run, T, c.q, scaled=True, n=n)
     losses = ((f.mean(axis=0) - target) ** 2).sum(axis=1) / 2
-    L, se = width.predict_loss(np.random.default_rng(0), a * plots.length_factor(run, T, c.q),
-                               alpha, T, c.d, c.q, c.d_e, c.eval_draws, 0.01)
+    a *= scaled_logits.length_factor(run, T, c.q)
+    L, se = width.predict_loss(np.random.default_rng(0), a, alpha, T, c.d, c.q, c.d_e,
+                               c.eval_draws, 0.01)
     ratio = losses.mean() / L
     return ratio, ratio * np.hypot(losses.std() / losses.mean() / n ** 0.5, se / L)
 
