@@ -5,26 +5,29 @@
     python plots.py --quick              all of them on small tasks, into runs/quick/
     python plots.py --run runs/NAME.npz  a run of train.py, beside its file
 
-Every curve has seeds 0, 1 and 2.  Runs with the same seed and task see the same sequences.
-Trained runs are kept in runs/figures/, and with --quick in runs/quick/.  A run is trained again if
-its settings have changed, or one of sts.py, fcn.py and train.py.
+Every curve has seeds 3, 4 and 5; settings were chosen with seeds 0, 1 and 2.  Runs with the same
+seed and task see the same sequences.  Trained runs are kept in runs/figures/, and with --quick in
+runs/quick/.  A run is trained again if its settings have changed, or one of sts.py, fcn.py and
+train.py.
 """
+
+import signal
+import sys
+
+if __name__ == "__main__":      # first of all, so that Ctrl-C ends in one line at any moment
+    signal.signal(signal.SIGINT, lambda *_: sys.exit(
+        "\nplots.py: interrupted; the same command trains the other runs"))
 
 import train        # before NumPy, since it sets the number of threads
 
 import argparse
 import hashlib
 import os
-import signal
 import textwrap
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
 
 import matplotlib
-
-matplotlib.use("Agg")           # draws into files, no display is needed
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.colors import SymLogNorm
@@ -32,9 +35,10 @@ from matplotlib.colors import SymLogNorm
 import fcn
 import sts
 
-HERE, SEEDS = Path(__file__).resolve().parent, (0, 1, 2)
+HERE, SEEDS = Path(__file__).resolve().parent, (3, 4, 5)
 STOCHASTIC, FIXED, NET, THEORY = "#0072B2", "#D55E00", "#009E73", "#444444"
-SHADES = STOCHASTIC, "#56B4E9", "#08306B"       # of blue: the seeds of redrawn encodings
+LAWS = {"rademacher": "random signs", "orthonormal": "orthonormal", "onehot": "one-hot"}
+SHADES = STOCHASTIC, "#56B4E9", "#08306B"       # of blue: the seeds of stochastic encodings
 STYLE = {"font.size": 14, "axes.titlesize": 14, "axes.labelsize": 14, "legend.fontsize": 14,
          "xtick.labelsize": 14, "ytick.labelsize": 14, "figure.titlesize": 16,
          "figure.titleweight": "bold", "axes.spines.top": False, "axes.spines.right": False,
@@ -46,8 +50,10 @@ STYLE = {"font.size": 14, "axes.titlesize": 14, "axes.labelsize": 14, "legend.fo
 FULL_MODEL = {      # Figures 1 and 3
     "attend_to_query": True, "query": "mean", "law": "orthonormal", "d_e": 200, "init_std": 0.02,
     "lr": 9.0, "steps": 16000, "evaluations": 30, "eval_draws": 1, "q_test": []}
-GD = {"d_e": 300, "fresh": True, "evaluations": 40, "lr": 5.0, "steps": 8000}   # Figures 2 and 4
-ADAM = {"d_e": 300, "fresh": True, "evaluations": 40, "optimizer": "adam", "steps": 1500}   # 5
+GD = {              # Figures 2 and 4
+    "d_e": 500, "fresh": True, "evaluations": 40, "lr": 5.0, "steps": 24000}
+ADAM = {            # Figure 5
+    "d_e": 500, "fresh": True, "evaluations": 40, "optimizer": "adam", "lr": 0.004, "steps": 4000}
 SHORT = {"T": 10, "fresh": True, "evaluations": 1, "steps": 6000}               # widths
 NETS = [(m, hidden) for hidden in (1, 2) for m in (5, 15, 25, 40, 50)]
 ARMS = {
@@ -74,9 +80,11 @@ def arms(quick):
     return {key: arm | (QUICK.get(key[0], {}) if quick else {}) for key, arm in ARMS.items()}
 
 
-def train_into(path, settings):
-    """Train a run into its file."""
+def train_into(item):
+    """Train a run with the settings of an item (path, settings) into its file; returns its name."""
+    path, settings = item
     train.save(train.train(**settings), path)
+    return path.stem
 
 
 def trained(arms, folder=train.RUNS / "figures", jobs=os.cpu_count(), seeds=SEEDS):
@@ -96,11 +104,12 @@ def trained(arms, folder=train.RUNS / "figures", jobs=os.cpu_count(), seeds=SEED
             missing[path] = settings
     if missing:
         print(f"{len(missing)} runs to train, {jobs} at a time", flush=True)
-        with ProcessPoolExecutor(jobs, get_context("spawn"), signal.signal,
-                                 (signal.SIGINT, signal.SIG_DFL)) as pool:      # silent at Ctrl-C
-            done = pool.map(train_into, missing, missing.values())
-            for i, (path, _) in enumerate(zip(missing, done), 1):
-                print(f"{i:3} of {len(missing)}: {path.stem}", flush=True)
+        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)      # workers inherit this, so
+        with get_context("spawn").Pool(jobs) as pool:               # Ctrl-C reaches only us, and
+            signal.signal(signal.SIGINT, handler)                   # leaving this block ends them
+            done = pool.imap_unordered(train_into, missing.items(), chunksize=1)
+            for i, name in enumerate(done, 1):
+                print(f"{i:3} of {len(missing)}: {name}", flush=True)
     return {key: [train.load(path) for path in files[key]] for key in arms}
 
 
@@ -118,10 +127,10 @@ def predicted_slope(c):
     return 4 * c.lr / c.d_e / (c.q ** 2 if c.query == "mean" else 1)
 
 
-def errors(runs, T, q):
-    """The errors during training on the test with length T and subset size q (seeds, evals)."""
+def shares(runs, T, q):
+    """The errors over d/(2q) on the test with length T and subset size q (seeds, evaluations)."""
     column = runs[0]["tests"].tolist().index([T, q])
-    return np.array([run["error"][:, column] for run in runs])
+    return np.array([run["error"][:, column] * 2 * q / run["config"].d for run in runs])
 
 
 def band(axis, x, curves, color, **style):
@@ -142,7 +151,7 @@ def caption(figure, text, c=None):
     """A text below the figure, followed by the settings c that all its runs share."""
     if c:
         text += (f" T = {c.T}, q = {c.q}, d = {c.d}, $d_e$ = {c.d_e}, "
-                 f"{train.CHOICES['optimizer'][c.optimizer]}, lr = {c.lr:.3g}, "
+                 f"{train.OPTIMIZERS[c.optimizer]}, lr = {c.lr:.3g}, "
                  f"{'fresh batches' if c.fresh else 'one full batch'} of {c.batch} sequences.")
     text = text.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
     figure.supxlabel(textwrap.fill(text, int(10 * figure.get_figwidth())), fontsize=14)
@@ -176,33 +185,39 @@ def figure_1(runs):
     right.legend(loc="center right")
     for axis in left, middle, right:
         axis.set(xlabel="step t", xticks=np.linspace(0, c.steps, 3))
-    caption(figure, "Full model, mean query, redrawn orthonormal encodings, random start. A shade "
-            f"for each of {len(runs)} seeds.", c)
+    caption(figure, "Full model, mean query, stochastic orthonormal encodings, random start. "
+            f"A shade for each of {len(runs)} seeds.", c)
     return figure
 
 
 def error_curves(runs, optimizer, rows, scale):
-    """The error on each test: longer sequences, and in a second row other subset sizes."""
-    redrawn, fixed = runs[optimizer, "stochastic"], runs[optimizer, "fixed"]
-    c, t, tests = redrawn[0]["config"], redrawn[0]["eval_step"], redrawn[0]["tests"].tolist()
-    figure, axes = plt.subplots(rows, 5, figsize=(11, 2 + 2.6 * rows), sharey="row", squeeze=False)
+    """The errors on each test: longer sequences, and in a second row other subset sizes."""
+    stochastic, fixed = runs[optimizer, "stochastic"], runs[optimizer, "fixed"]
+    c, t, tests = fixed[0]["config"], fixed[0]["eval_step"], fixed[0]["tests"].tolist()
+    size = 11, 2 + 2.6 * rows
+    figure, axes = plt.subplots(rows, 5, figsize=size, sharey="row", squeeze=False)
     for row, longer in zip(axes, (True, False)):
         own = [[T, q] for T, q in tests if (q == c.q) == longer]
-        for axis in row[len(own):]:
-            axis.set_visible(False)
         for axis, (T, q) in zip(row, own):
-            band(axis, t, errors(redrawn, T, q), STOCHASTIC, label="redrawn")
-            band(axis, t, errors(fixed, T, q), FIXED, linestyle="--", label="fixed")
-            first = errors(redrawn, T, q)[:, 0].mean()                  # as V = 0, the output is 0
-            zero_line(axis, first, "zero predictor" if axis is row[0] else "")
+            band(axis, t, shares(stochastic, T, q), STOCHASTIC,
+                 label=f"stochastic,\nmean of {c.eval_draws} draws")
+            band(axis, t, shares(fixed, T, q), FIXED, linestyle="--", label="fixed")
+            zero_line(axis, 1, "zero predictor" if axis is row[0] else "")
+            if T > c.T:
+                axis.axhline(0.15 * 2 * q / c.d, color=THEORY, linewidth=1,
+                             label="an error of 0.15,\nas in the caption")
             title = f"$T_{{test}}$ = {T}" if longer else f"$q_{{test}}$ = {q}"
             axis.set(title="the trained task" if [T, q] == tests[0] else title, yscale=scale,
                      xlabel="step t", xticks=np.linspace(0, c.steps, 3))
             axis.margins(y=0.12)
-        row[0].set(ylabel="error", ylim=(0, None) if scale == "linear" else None)
-    axes[0, -1].legend(loc="lower left" if scale == "log" else (0.4, 0.55))
-    caption(figure, f"Random signs. Redrawn ones: {c.draws} draws in a training step, "
-            f"{c.eval_draws} in a test. Dotted: zero predictor. {len(SEEDS)} seeds.", c)
+        row[0].set(ylabel="error over d/(2q)", ylim=(0, None) if scale == "linear" else None)
+        for axis in row[len(own):]:
+            axis.set_axis_off()             # room for the legend
+    corner = axes[0, 0] if rows == 1 else axes[1, 4]
+    corner.legend(*axes[0, 4].get_legend_handles_labels(), loc="center right")
+    draws = stochastic[0]["config"].draws
+    caption(figure, f"Random signs; stochastic encodings have {draws} draws in a training step. "
+            f"Lines: means of {len(SEEDS)} seeds; bands: their range.", c)
     return figure
 
 
@@ -228,8 +243,8 @@ def figure_3(runs):
                 axis.set_ylabel("coordinate of a key")
     figure.colorbar(image, ax=axes, shrink=0.7, label="entry (logarithmic beyond 0.1)",
                     ticks=[-10, -1, -0.1, 0, 0.1, 1, 10], format="%g")
-    caption(figure, f"Full model as in Figure 1, seed 0. Shown are the {c.d} token coordinates and "
-            f"25 of {c.d_e} encoding coordinates.")
+    caption(figure, f"Full model as in Figure 1, seed {SEEDS[0]}. Shown are the {c.d} token "
+            f"coordinates and 25 of {c.d_e} encoding coordinates.")
     return figure
 
 
@@ -237,22 +252,25 @@ def widths(runs):
     """What nets cannot do: the error against the width, at T = 10."""
     c = runs["attention",][0]["config"]
     T, d, q = c.T, c.d, c.q
+    zero = d / (2 * q)
     figure, axis = plt.subplots(figsize=(10, 6))
     m = np.arange(2 * T * d + 1)
-    axis.plot(m, fcn.width_lower_bound(m, T, d, q), "--", color=THEORY, label="bound for all nets")
+    bound = fcn.width_lower_bound(m, T, d, q) / zero
+    axis.plot(m, bound, "--", color=THEORY, label="bound for all nets")
     for hidden, marker, size, fill in (1, "o", 13, "none"), (2, "^", 7, "full"):
-        points = [(m, error) for m, layers in NETS if layers == hidden
-                  for error in errors(runs["net", m, hidden], T, q)[:, -1]]
+        points = [(m, share) for m, layers in NETS if layers == hidden
+                  for share in shares(runs["net", m, hidden], T, q)[:, -1]]
         axis.plot(*np.transpose(points), marker, color=NET, fillstyle=fill, markersize=size,
                   label=f"trained nets, {hidden} hidden layer{'s' * (hidden > 1)}")
-    axis.plot([T * d, 2 * T * d], [fcn.constructed_loss(T, d, q, 5, narrow) for narrow in (1, 0)],
-              "D", color=THEORY, markersize=9, zorder=1, label="constructed nets (fcn.py)")
-    axis.axhline(errors(runs["attention",], T, q)[:, -1].mean(), color=STOCHASTIC, linewidth=3,
-                 zorder=0, label="trained attention")
+    constructed = [fcn.constructed_loss(T, d, q, 5, narrow) / zero for narrow in (True, False)]
+    axis.plot([T * d, 2 * T * d], constructed, "D", color=THEORY, markersize=9, zorder=1,
+              label="constructed nets (fcn.py)")
+    axis.axhline(shares(runs["attention",], T, q)[:, -1].mean(), color=STOCHASTIC, linewidth=3,
+                 zorder=0, label=f"trained attention, orthonormal, $d_e$ = {c.d_e}")
     for m, text in (d, f"d = {d}"), (T * d, f"T d = {T * d}"):
         axis.axvline(m, color=THEORY, linewidth=1, linestyle=":")
-        axis.text(m + 1, 0.04, text, color=THEORY)
-    axis.set(xlabel="units m of a net's first layer", ylabel="error")
+        axis.text(m + 1, 0.05, text, color=THEORY)
+    axis.set(xlabel="units m of a net's first layer", ylabel="error over d/(2q)")
     axis.legend(loc="upper right")
     caption(figure, f"T = {T}, d = {d}, q = {q}, fresh batches, {len(SEEDS)} seeds. Attention has "
             "no such layer.")
@@ -271,41 +289,43 @@ def one_run(run):
         zero_line(axis, c.d / (2 * c.q))
         axis.set(title=title, xlabel="step t", xticks=np.linspace(0, c.steps, 3),
                  ylim=(0, 1.12 * axis.get_ylim()[1]))
+    text = f"Hidden layers of {c.hidden} units."
     for axis in right:
         X, y, E = train.held_out(run, 0, draws=1)
         P = sts.attention(run["W"], X, y, E[0], c.attend_to_query, c.query)[0]
         axis.bar(range(len(P)), P, width=1,
                  color=[STOCHASTIC if j in y[0] else "#BBBBBB" for j in range(len(P))])
-        axis.set(title="attention on one new sequence",
+        zero_line(axis, 1 / c.q, "1/q")
+        axis.set(title="attention on one new sequence", ylim=(0, 1.12 * max(1 / c.q, P.max())),
                  xlabel="position (blue: selected)" + f"; {c.T}: query" * c.attend_to_query)
-    caption(figure, f"A net with hidden layers of {c.hidden} units." if c.model == "fcn" else
-            f"Encodings: {c.pe}, {c.law}.", c)
+        text = f"Encodings: {LAWS[c.law]}. Where they overlap, selected bars differ."
+    caption(figure, text, c)
     return figure
 
 
-FIGURES = {     # name: the drawing, its headline, and the arms that it needs, by key[0]
+FIGURES = {     # name: the function, its headline, and the arms that it needs, by key[0]
     "1": (figure_1, "With the mean query the loss of the full model falls like 1/t",
           {"full model"}),
     "2": (lambda runs: error_curves(runs, "gd", 1, "linear"),
-          "On longer sequences fixed encodings stay far above redrawn ones",
+          "On longer sequences fixed encodings stay above a constant",
           {"gd"}),
-    "3": (figure_3, "A multiple of the identity grows in W on encodings, and in V on tokens",
+    "3": (figure_3, "The identity grows in W and in V; other entries stay small, but not 0",
           {"full model"}),
     "4": (lambda runs: error_curves(runs, "gd", 2, "log"),
-          "With the mean of 16 draws redrawn encodings end ahead on all tests",
+          "Both converge on other subset sizes, fixed encodings do not on longer sequences",
           {"gd"}),
     "5": (lambda runs: error_curves(runs, "adam", 2, "log"),
-          "With Adam, too, redrawn encodings end ahead on all tests",
+          "With Adam, too, fixed encodings converge only on other subset sizes",
           {"adam"}),
     "widths": (widths, "Nets with a first layer narrower than T d cannot do it; attention can",
                {"attention", "net"}),
 }
 
 
-def picture(draw, runs, headline, path):
-    """Draw a figure into its file."""
+def picture(plot, runs, headline, path):
+    """Plot a figure into its file."""
     with plt.rc_context(STYLE):
-        figure = draw(runs)
+        figure = plot(runs)
         figure.suptitle(headline)
         figure.savefig(path)
         plt.close(figure)
@@ -313,12 +333,11 @@ def picture(draw, runs, headline, path):
 
 
 def main(figures=FIGURES, arms=arms, folder=HERE / "figures", description=__doc__):
-    """Draw the figures that the command line names; returns their runs, if they are full-size."""
-    parser = argparse.ArgumentParser(description=description.splitlines()[0], allow_abbrev=False,
-                                     usage=argparse.SUPPRESS)
+    """Plot the figures that the command line names; returns their runs, if they are full-size."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0], allow_abbrev=False)
     parser.add_argument("names", nargs="*", metavar="FIGURE", help=f"{', '.join(figures)} (all)")
     parser.add_argument("--quick", action="store_true", help="small tasks, for the classroom")
-    parser.add_argument("--run", type=Path, help="draw this run of train.py, beside its file")
+    parser.add_argument("--run", type=Path, help="plot this run of train.py, beside its file")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs trained at a time")
     parser.add_argument("--out", type=Path, help="folder for the pictures")
     parser.add_argument("--format", choices=["png", "pdf", "svg"], default="png")
@@ -327,23 +346,24 @@ def main(figures=FIGURES, arms=arms, folder=HERE / "figures", description=__doc_
     if not set(names) <= set(figures):
         parser.error(f"figures are {', '.join(figures)}, got {' '.join(names)}")
     out = args.out or (args.run.parent if args.run else kept if args.quick else folder)
+    matplotlib.use("Agg")       # plots into files; no display is needed
     try:
         out.mkdir(parents=True, exist_ok=True)
         if args.run:
-            picture(one_run, train.load(args.run), args.run.name,
+            run = train.load(args.run)
+            model = "A net" if run["config"].model == "fcn" else f"{run['config'].pe} encodings"
+            picture(one_run, run, f"{model.capitalize()} after {run['t']} steps",
                     out / f"{args.run.stem}.{args.format}")
             return None
         needed = set().union(*(figures[name][2] for name in names))
         own = {key: arm for key, arm in arms(args.quick).items() if key[0] in needed}
         runs = trained(own, kept, args.jobs)
         for name in names:
-            draw, headline, _ = figures[name]
+            plot, headline, _ = figures[name]
             path = out / f"{'figure_' * name.isdigit()}{name}.{args.format}"
-            picture(draw, runs, "A small task (--quick)" if args.quick else headline, path)
+            picture(plot, runs, "A small task (--quick)" if args.quick else headline, path)
         return None if args.quick else runs
-    except KeyboardInterrupt:
-        parser.exit(1, f"\n{parser.prog}: interrupted; the same command trains the other runs\n")
-    except (FloatingPointError, ValueError, OSError, BrokenProcessPool) as problem:
+    except (FloatingPointError, ValueError, OSError) as problem:
         parser.error(problem)
 
 

@@ -198,7 +198,8 @@ def backward(cache, r):
     V, z_query, Z, P, z = cache
     dV = r.T @ z                                    # r z^T
     g = Z_transposed_times(Z, r @ V)                # Z^T V^T r
-    dA = P * (g - np.vecdot(P, g)[:, None])         # P_j (g_j - gbar)
+    gbar = (P[:, None] @ g[:, :, None])[:, 0]       # sum_i P_i g_i     (n, 1)
+    dA = P * (g - gbar)                             # P_j (g_j - gbar)
     dW = Z_times(Z, dA).T @ z_query                 # (Z dA) z_query^T
     return dW, dV
 
@@ -239,7 +240,7 @@ def ground_truth(d, d_e, T=None):
 
     Both are zero but for one block, which is the identity: the PE-PE block of W* (its last d_e rows
     and columns), and the token block of V* (its first d columns).  If encodings are orthonormal and
-    the keys are Z, c W* and V* solve the task as c grows.
+    the keys are Z, a W* and V* solve the task as a grows.
     With T, for one-hot encodings, the block of W* is I - 11^T/T on the T trained positions instead,
     where 1 is the vector of ones: gradient descent from zero on the population loss grows it
     (derived in beyond/theory.py).  It is I less a common part, which softmax ignores.
@@ -270,13 +271,13 @@ def demo():
     print("    target ({:5.2f}, {:5.2f})".format(*sts_target(X, y)[0]))
 
     print("\nThe ground truth solves it: W* compares encodings with encodings, V* copies tokens.")
-    print("With c W* and V*, attention to unselected tokens vanishes as c grows:")
+    print("With a W* and V*, attention to unselected tokens vanishes as a grows:")
     E = positional_encoding("orthonormal", T, d_e, rng)
     W_star, V_star = ground_truth(d, d_e)
-    for c in 0, 2, 4, 8, 16:
-        f, _ = forward(c * W_star, V_star, X, y, E)
-        L = loss(c * W_star, V_star, X, y, E)
-        print(f"    c = {c:2d}   f = ({f[0, 0]:5.2f}, {f[0, 1]:5.2f})   loss {L:.1e}")
+    for a in 0, 2, 4, 8, 16:
+        f, _ = forward(a * W_star, V_star, X, y, E)
+        L = loss(a * W_star, V_star, X, y, E)
+        print(f"    a = {a:2d}   f = ({f[0, 0]:5.2f}, {f[0, 1]:5.2f})   loss {L:.1e}")
 
     print("\nA check of the gradients at random W, V, in a random direction F, G.  The slope")
     print("sum(dW * F) + sum(dV * G) must be the complex step Im L(W + ihF, V + ihG) / h, h tiny:")

@@ -1,8 +1,10 @@
 """Train the attention model of sts.py, or a fully-connected net of fcn.py, by gradient descent.
 
-    python train.py --pe stochastic                       attention with redrawn encodings
-    python train.py --model fcn --hidden 100 50           a net with two hidden layers
+    python train.py --pe stochastic                       attention with stochastic encodings
+    python train.py --model fcn --hidden 25 --T 10 --fresh --optimizer adam --schedule cosine
     run = train.train(train.progress, pe="fixed", T=20)   from Python, printing its progress
+
+A run that was stopped goes on from its file, bit for bit: train.descend(train.load(path)).
 
 Throughout this file we have:
 
@@ -26,11 +28,10 @@ Throughout this file we have:
 import os
 
 for library in "OPENBLAS", "MKL", "OMP":    # before NumPy loads: threads slow small matrices down
-    os.environ[f"{library}_NUM_THREADS"] = "1"
+    os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
 import argparse
 import dataclasses
-import inspect
 import json
 import math
 import sys
@@ -101,7 +102,7 @@ def evaluate(run):
 
 
 # What a run draws at random.  Each purpose and each step has an independent stream, by its spawn
-# key.  So runs of one seed and task see the same sequences, and a resumed run goes on bit for bit.
+# key.  So runs of one seed and task see the same sequences, and a run goes on from its file.
 
 
 def stream(c, purpose, *part):
@@ -186,49 +187,55 @@ def loss_and_grads(run, X, y, E):
     return L, {"W": dW, "V": dV}
 
 
+# Settings
+
+OPTIMIZERS = {"gd": "gradient descent", "adam": "Adam"}
+QUICK = {"T": 50, "d_e": 100, "steps": 2000, "evaluations": 20}     # trains in seconds
+
+
+def flag(default, text, choices=None):
+    """A setting with its help.  A default of None depends on other settings, as the help says."""
+    text += "" if default is None or default is False else f" ({default})"
+    return dataclasses.field(default=default, metadata={"help": text, "choices": choices})
+
+
 @dataclasses.dataclass
 class Settings:
     """Each is a flag of the command line (--d-e for d_e), and an argument of train."""
-    T: int = 200                    # sequence length
-    d: int = 5                      # dimension of a token
-    q: int = 3                      # number of selected tokens
-    model: str = "attention"        # one layer of attention; or fcn, a ReLU net
-    pe: str = "stochastic"          # encodings redrawn at every step; fixed: drawn once; or onehot
-    law: str = "rademacher"         # how encodings are drawn: random signs; or orthonormal
-    d_e: int = None                 # dimension of an encoding (170, or what the law needs for 2 T)
-    attend_to_query: bool = False   # the full model: z_query is one more key
-    query: str = "sum"              # z_query is the sum of the selected encodings; or their mean
-    init_std: float = 0.0           # standard deviation of W and V at the start
-    hidden: list = None             # widths of a net's hidden layers (one layer, d + d_e)
-    batch: int = 256                # number of sequences in the batch
-    fresh: bool = False             # draw new sequences at every step, not the same ones
-    draws: int = 1                  # draws of encodings averaged in a training step (Definition 5)
-    steps: int = 5000               # number of updates
-    optimizer: str = "gd"           # gradient descent; or adam
-    lr: float = None                # learning rate (4, or less if 4 may diverge; net .02; Adam .01)
-    schedule: str = "constant"      # the learning rate is constant; or falls to 0 as a cosine
-    seed: int = 0                   # seed of everything that is drawn at random
-    evaluations: int = 10           # number of evaluations after the first one
-    eval_sequences: int = 128       # number of sequences in a test
-    eval_draws: int = 16            # draws of encodings averaged in a test (Definition 5)
-    T_test: list = None             # other sequence lengths to test (5/4, 3/2, 7/4 and 2 T)
-    q_test: list = None             # other subset sizes to test (2, 3, 4, 5 and 8)
-
-
-QUICK = {"T": 50, "d_e": 100, "steps": 2000, "evaluations": 20}     # trains in seconds
-CHOICES = {"model": ["attention", "fcn"], "pe": ["stochastic", "fixed", "onehot"],
-           "law": sts.LAWS, "query": ["sum", "mean"], "schedule": ["constant", "cosine"],
-           "optimizer": {"gd": "gradient descent", "adam": "Adam"}}
+    T: int = flag(200, "sequence length")
+    d: int = flag(5, "dimension of a token")
+    q: int = flag(3, "number of selected tokens")
+    model: str = flag("attention", "one layer of attention, or a ReLU net", ["attention", "fcn"])
+    pe: str = flag("stochastic", "positional encodings", ["stochastic", "fixed", "onehot"])
+    law: str = flag("rademacher", "how they are drawn (rademacher: random signs)", sts.LAWS)
+    d_e: int = flag(None, "dimension of an encoding (170, or what the law needs for 2 T)")
+    attend_to_query: bool = flag(False, "the full model: z_query is one more key")
+    query: str = flag("sum", "what z_query is of the selected encodings", ["sum", "mean"])
+    init_std: float = flag(0.0, "standard deviation of W and V at the start")
+    hidden: list = flag(None, "widths of a net's hidden layers (one layer, d + d_e)")
+    batch: int = flag(256, "number of sequences in the batch")
+    fresh: bool = flag(False, "draw new sequences at every step, not the same ones")
+    draws: int = flag(1, "draws of encodings averaged in a training step, Definition 5")
+    steps: int = flag(5000, "number of updates")
+    optimizer: str = flag("gd", "gradient descent, or Adam", OPTIMIZERS)
+    lr: float = flag(None, "learning rate (4, or less if 4 may diverge; net 0.02; Adam 0.01)")
+    schedule: str = flag("constant", "of the learning rate (cosine: to 0)", ["constant", "cosine"])
+    seed: int = flag(0, "seed of everything that is drawn at random")
+    evaluations: int = flag(10, "number of evaluations after the first one")
+    eval_sequences: int = flag(128, "number of sequences in a test")
+    eval_draws: int = flag(16, "draws of encodings averaged in a test, Definition 5")
+    T_test: list = flag(None, "other sequence lengths to test (5/4, 3/2, 7/4 and 2 T)")
+    q_test: list = flag(None, "other subset sizes to test (2, 3, 4, 5 and 8)")
 
 
 def configuration(**given):
     """The settings c: those that are given, and defaults for the others.  Raises ValueError."""
     c = Settings(**given)
-    for name, words in CHOICES.items():
-        if vars(c)[name] not in words:
-            raise ValueError(f"--{name} must be one of {', '.join(words)}, got {vars(c)[name]}")
     for setting in dataclasses.fields(c):
         name, value = setting.name.replace("_", "-"), vars(c)[setting.name]
+        choices = setting.metadata["choices"]
+        if choices and value not in choices:
+            raise ValueError(f"--{name} must be one of {', '.join(choices)}, got {value}")
         if setting.type in (int, float) and value != setting.default and not value > 0:
             least = "at least 0" if setting.default == 0 else "above 0"
             raise ValueError(f"--{name} must be {least}, got {value}")
@@ -263,33 +270,6 @@ def default_lr(c):
     return min(largest, 4 / (3 * curvature), c.batch / (4 * (c.d + c.q)))   # the last: noise
 
 
-def plateau_steps(c):
-    """About how many steps the loss takes to half of d/(2q); None where we cannot tell.
-
-        T/lr [ N/(2d) (1 + lr T/(2nK)) (1 + 2 (q/T) ln(T/q)) + ln(T/q)/2 ]
-
-    Derived in beyond/theory.py, for gradient descent from W = V = 0 with keys Z.  The first term is
-    the wait of W while attention is even, longer by the noise of n sequences and K draws in a step.
-    The second is V's.  N is ||W*||^2, or what takes its place.  With the mean query W sees lr/q^2.
-    """
-    redrawn, log = c.pe == "stochastic", math.log(c.T / c.q)
-    signs = c.law not in ("onehot", "orthonormal")              # or another law with overlaps
-    N_fixed = c.T * c.d_e / (c.T + c.d_e) if signs else c.T - 1
-    N = c.d_e if redrawn else N_fixed
-    other_training = ((c.model, c.optimizer, c.schedule) != ("attention", "gd", "constant")
-                      or c.attend_to_query or c.init_std > 0)
-    may_memorize = not (c.fresh or redrawn and c.batch >= 128)
-    V_is_not_far_ahead = 10 * c.q > c.T or N < (4 if c.T <= 100 else 10) * c.d
-    large_noise = 8 * c.lr * (c.d + c.q) > c.batch
-    large_overlaps = signs and c.d_e < 20 * c.q
-    if other_training or may_memorize or V_is_not_far_ahead or large_noise or large_overlaps:
-        return None
-    lr_W = c.lr / c.q ** 2 if c.query == "mean" else c.lr
-    noise = 1 + lr_W * c.T / (2 * c.batch * (c.draws if redrawn else 1))
-    return (c.T / lr_W * N / (2 * c.d) * noise * (1 + 2 * c.q / c.T * log)
-            + c.T / c.lr * log / 2)
-
-
 # The command line, and the file of a run
 
 RUNS = Path(__file__).resolve().parent / "runs"
@@ -303,9 +283,12 @@ def save(run, path):
 
 
 def load(path):
-    """Read a run from its file; descend goes on with it, bit for bit."""
-    run = dict(np.load(path))
-    return run | {"config": Settings(**json.loads(str(run["config"]))), "t": int(run["t"])}
+    """Read a run from its file.  Raises ValueError if it holds none."""
+    try:
+        run = dict(np.load(path))
+        return run | {"config": Settings(**json.loads(str(run["config"]))), "t": int(run["t"])}
+    except Exception:                           # of many kinds: a file may hold anything
+        raise ValueError(f"{path} is missing, or holds no run") from None
 
 
 def progress(run):
@@ -315,42 +298,45 @@ def progress(run):
     if c.model == "attention":
         columns["selected"] = run["on_selected"][i]
     if t == 0:
-        print(f"{c.steps} steps of {CHOICES['optimizer'][c.optimizer]}, with lr {c.lr:g}.")
-        print(f"The zero predictor, which always outputs 0, has the error d/(2q) = "
-              f"{c.d / (2 * c.q):.4f}.")
-        if steps := plateau_steps(c):
-            print(f"Theory expects half of it after about {float(f'{steps:.2g}'):.0f} steps: "
-                  + ("a plateau comes first." if 1.4 * steps < c.steps else    # it may take longer
-                     f"--steps {c.steps} may end on the plateau."))
+        print(f"{c.steps} steps of {OPTIMIZERS[c.optimizer]}, with lr {c.lr:g}.")
+        print(f"The zero predictor, f = 0, has the error d/(2q) = {c.d / (2 * c.q):.4f}.")
+        if c.model == "attention" and c.pe == "stochastic":
+            print(f"Draws of encodings: {c.draws} in a step, the mean of {c.eval_draws} in a test.")
         print(f"{'step':>8}{'loss':>9}" + "".join(f"{title:>9}" for title in columns))
     loss = f"{run['loss'][run['eval_step'][i - 1]:t].mean():.4f}" if t else ""
     print(f"{t:8}{loss:>9}" + "".join(f"{value:9.4f}" for value in columns.values()), flush=True)
 
 
 def summary(run):
-    """Print the last errors, also as shares of d/(2q), and for a net the bound."""
+    """Print the last errors, also as shares of d/(2q), and what they say of the run."""
     c = run["config"]
     print(f"\n{'':16}  error  std. err.  of d/(2q)")
     for (T, q), error, se in zip(run["tests"], run["error"][-1], run["se"][-1]):
         print(f"T = {T:4}, q = {q:2}  {error:6.4f}     {se:6.4f}  {error * 2 * q / c.d:8.1%}")
+    error, loss = run["error"][-1, 0], run["loss"][run["eval_step"][-2]:].mean()
+    zero, bound = c.d / (2 * c.q), 0
     if c.model == "fcn":
         bound = fcn.width_lower_bound(c.hidden[0], c.T, c.d, c.q)
+        times = f"; this run has {error / bound:.2f} times that" if bound else ""
         print(f"No net with a first layer of width {c.hidden[0]} has an expected error below "
-              f"{bound:.4f}.")
+              f"{bound:.4f}{times}.")
+    if not c.fresh and error > zero and loss < 0.75 * error:
+        print(f"The run has memorized its {c.batch} sequences: --fresh draws new ones.")
+    elif not error < 0.95 * zero:                                       # also if it is nan
+        print("The run has learnt nothing so far: the zero predictor is about as good, or better.")
+    elif c.model == "fcn" and error > 1.5 * bound + 0.05 * zero:
+        print("What is missing is training, not width.")
 
 
 def main():
     """Train as the command line says; the run is saved at each evaluation."""
-    parser = argparse.ArgumentParser(
-        usage=argparse.SUPPRESS, allow_abbrev=False, argument_default=argparse.SUPPRESS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        description=__doc__.split("\n\nThroughout")[0],
-        epilog="settings (flags have - for _):"                 # the lines of Settings, as above
-        + inspect.getsource(Settings).split('"""')[2])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False,
+                                     argument_default=argparse.SUPPRESS)
     for setting in dataclasses.fields(Settings):
-        how = {bool: {"action": "store_true"}, list: {"type": int, "nargs": "*"}}
-        parser.add_argument("--" + setting.name.replace("_", "-"), help=argparse.SUPPRESS,
-                            **how.get(setting.type, {"type": setting.type}))
+        how = {bool: {"action": "store_true"}, list: {"type": int, "nargs": "*"}}.get(
+            setting.type, {"type": setting.type, "choices": setting.metadata["choices"]})
+        parser.add_argument("--" + setting.name.replace("_", "-"), help=setting.metadata["help"],
+                            **how)
     parser.add_argument("--quick", action="store_const", const=QUICK, default={}, help=str(QUICK))
     parser.add_argument("--out", type=Path, help="file of the run (in runs, named after the flags)")
     given = vars(parser.parse_args())
@@ -365,7 +351,9 @@ def main():
         path.parent.mkdir(parents=True, exist_ok=True)
         summary(train(report, **quick | given))
         print(f"\nThe run is in {path}")
-    except (FloatingPointError, ValueError, OSError) as problem:
+    except KeyboardInterrupt:
+        parser.exit(1, f"\ntrain.py: interrupted; {path} has the run up to its last line\n")
+    except (FloatingPointError, ValueError, MemoryError, OSError) as problem:
         parser.error(problem)
 
 
