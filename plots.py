@@ -154,7 +154,7 @@ def caption(figure, text, c=None):
                  f"{train.OPTIMIZERS[c.optimizer]}, lr = {c.lr:.3g}, "
                  f"{'fresh batches' if c.fresh else 'one full batch'} of {c.batch} sequences.")
     text = text.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
-    figure.supxlabel(textwrap.fill(text, int(10 * figure.get_figwidth())), fontsize=14)
+    figure.supxlabel(textwrap.fill(text, int(9.5 * figure.get_figwidth())), fontsize=14)
 
 
 # The figures.  Their headlines, in FIGURES, speak of full-size runs, so those of --quick get none.
@@ -200,12 +200,12 @@ def error_curves(runs, optimizer, rows, scale):
         own = [[T, q] for T, q in tests if (q == c.q) == longer]
         for axis, (T, q) in zip(row, own):
             band(axis, t, shares(stochastic, T, q), STOCHASTIC,
-                 label=f"stochastic,\nmean of {c.eval_draws} draws")
+                 label=f"stochastic,\nmean of\n{c.eval_draws} draws")
             band(axis, t, shares(fixed, T, q), FIXED, linestyle="--", label="fixed")
             zero_line(axis, 1, "zero predictor" if axis is row[0] else "")
             if T > c.T:
                 axis.axhline(0.15 * 2 * q / c.d, color=THEORY, linewidth=1,
-                             label="an error of 0.15,\nas in the caption")
+                             label="an error\nof 0.15")
             title = f"$T_{{test}}$ = {T}" if longer else f"$q_{{test}}$ = {q}"
             axis.set(title="the trained task" if [T, q] == tests[0] else title, yscale=scale,
                      xlabel="step t", xticks=np.linspace(0, c.steps, 3))
@@ -214,10 +214,11 @@ def error_curves(runs, optimizer, rows, scale):
         for axis in row[len(own):]:
             axis.set_axis_off()             # room for the legend
     corner = axes[0, 0] if rows == 1 else axes[1, 4]
-    corner.legend(*axes[0, 4].get_legend_handles_labels(), loc="center right")
+    corner.legend(*axes[0, 4].get_legend_handles_labels(), loc="center right", handlelength=0.8,
+                  handletextpad=0.3, borderaxespad=0, borderpad=0)
     draws = stochastic[0]["config"].draws
     caption(figure, f"Random signs; stochastic encodings have {draws} draws in a training step. "
-            f"Lines: means of {len(SEEDS)} seeds; bands: their range.", c)
+            f"Mean and range of {len(SEEDS)} seeds.", c)
     return figure
 
 
@@ -363,6 +364,8 @@ def main(figures=FIGURES, arms=arms, folder=HERE / "figures", description=__doc_
             path = out / f"{'figure_' * name.isdigit()}{name}.{args.format}"
             picture(plot, runs, "A small task (--quick)" if args.quick else headline, path)
         return None if args.quick else runs
+    except KeyboardInterrupt:   # of a program in beyond/
+        parser.exit(1, "\ninterrupted; the same command trains the other runs\n")
     except (FloatingPointError, ValueError, OSError) as problem:
         parser.error(problem)
 

@@ -399,14 +399,15 @@ def test_the_program_prints_what_its_file_holds(command):
 def test_the_last_lines_say_what_a_run_is_worth(settings, error, loss, said, capsys):
     """The bound for 8 units, half of T d, is 0.5 - 0.0714 of d/(2q), which is 1/2 here."""
     run = train.start(train.configuration(**SMALL | settings))
-    run["error"][-1], run["loss"][9:] = error / 2, loss / 2
+    run["error"][-1], run["se"][-1], run["loss"][9:] = error / 2, 0.1, loss / 2
     train.summary(run)
     *_, last = (out := capsys.readouterr().out).splitlines()
     assert said in last and ("run has " in out) + ("missing" in out) >= (said != "")
     if "model" in settings:
         bound = fcn.width_lower_bound(settings["hidden"][0], 8, 2, 2)
         assert f" {bound:.4f}" in out
-        assert f"{error / 2 / bound:.2f} times" in out if bound else "times" not in out
+        times = f"{error / 2 / bound:.2f} +- {0.1 / bound:.2f} times" if bound else ""
+        assert times in out and bool(times) == ("times" in out)
 
 
 # The figures of plots.py

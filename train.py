@@ -317,9 +317,9 @@ def summary(run):
     zero, bound = c.d / (2 * c.q), 0
     if c.model == "fcn":
         bound = fcn.width_lower_bound(c.hidden[0], c.T, c.d, c.q)
-        times = f"; this run has {error / bound:.2f} times that" if bound else ""
+        times = f"{error / bound:.2f} +- {run['se'][-1, 0] / bound:.2f}" if bound else ""
         print(f"No net with a first layer of width {c.hidden[0]} has an expected error below "
-              f"{bound:.4f}{times}.")
+              f"{bound:.4f}" + f"; this run has {times} times that." * bool(bound))
     if not c.fresh and error > zero and loss < 0.75 * error:
         print(f"The run has memorized its {c.batch} sequences: --fresh draws new ones.")
     elif not error < 0.95 * zero:                                       # also if it is nan

@@ -194,7 +194,7 @@ def movie(states):
     bottom.set(title="means of the diagonals", xlabel="step t", ylim=(0, 1.25 * means.max()))
     for axis in middle, bottom:
         axis.set(xlim=(0, c.steps), xticks=np.linspace(0, c.steps, 5))
-    plots.caption(figure, "Redrawn encodings, fresh sequences, from W = V = 0. Red: entries above "
+    plots.caption(figure, "Stochastic encodings, fresh sequences, W = V = 0. Red: entries above "
                   f"0, on one scale in W and V. {SHOWN} of {c.d_e} encoding coordinates are drawn.")
 
     for k, state in enumerate(states):

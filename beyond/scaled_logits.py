@@ -55,9 +55,9 @@ def end_outputs(run, T, q, scaled, n=128):
 KINDS = {       # encodings, scaled logits, one draw or the mean of all; color, marker, fill
     "fixed": ("fixed", False, True, FIXED, "s", "full"),
     "fixed, scaled logits": ("fixed", True, True, FIXED, "D", "none"),
-    "redrawn, one draw": ("stochastic", False, True, STOCHASTIC, "o", "none"),
-    "redrawn, 16 draws": ("stochastic", False, False, STOCHASTIC, "o", "full"),
-    "redrawn, 16 draws, scaled logits": ("stochastic", True, False, "black", "D", "full")}
+    "stochastic, one draw": ("stochastic", False, True, STOCHASTIC, "o", "none"),
+    "stochastic, 16 draws": ("stochastic", False, False, STOCHASTIC, "o", "full"),
+    "stochastic, 16 draws, scaled logits": ("stochastic", True, False, "black", "D", "full")}
 
 
 def end_shares(runs, optimizer, kind, tests, n=128):
@@ -82,15 +82,15 @@ def scaled_logits(runs):
             axis.plot(shares.T, range(len(tests)), marker, color=color, fillstyle=fill,
                       markersize=10, label=[kind] + ["_"] * (len(shares) - 1))
         axis.axvline(1, color=THEORY, linestyle=":", linewidth=1.5)
-        axis.set(title=train.CHOICES["optimizer"][optimizer], xscale="log",
+        axis.set(title=train.OPTIMIZERS[optimizer], xscale="log",
                  xlabel="error over d/(2q)")
         axis.set_yticks(range(len(tests)), ["trained task"] + [
             f"$T_{{test}}$ = {T}" if q == c.q else f"$q_{{test}}$ = {q}" for T, q in tests[1:]])
         axis.invert_yaxis()
     middle.tick_params(labelleft=False)
     longer, same_q = c.T * np.array([1, 2, 5, 20, 80, 500]), [T for T, q in tests if q == c.q]
-    for kind, T in (("fixed", same_q), ("redrawn, 16 draws", longer),
-                    ("redrawn, 16 draws, scaled logits", longer)):
+    for kind, T in (("fixed", same_q), ("stochastic, 16 draws", longer),
+                    ("stochastic, 16 draws, scaled logits", longer)):
         shares = end_shares(runs, "gd", kind, [(x, c.q) for x in T], n=64)
         band(right, T, shares, KINDS[kind][3], marker=KINDS[kind][4], markersize=10)
     zero_line(right, 1)
@@ -104,8 +104,8 @@ def scaled_logits(runs):
     return figure
 
 
-FIGURES = {"scaled_logits": (scaled_logits, "With one derived number redrawn encodings still work "
-                             "at 500 times the trained length", {"gd", "adam"})}
+FIGURES = {"scaled_logits": (scaled_logits, "With scaled logits stochastic encodings still work at "
+                             "500 times the trained length", {"gd", "adam"})}
 
 
 if __name__ == "__main__":

@@ -31,9 +31,9 @@ def test_scaled_logits_keep_the_attention_of_training(T, q):
 
 @pytest.mark.parametrize("kind, pe, scaled, one_draw", [
     ("fixed", "fixed", False, False), ("fixed, scaled logits", "fixed", True, False),
-    ("redrawn, one draw", "stochastic", False, True),
-    ("redrawn, 16 draws", "stochastic", False, False),
-    ("redrawn, 16 draws, scaled logits", "stochastic", True, False)])
+    ("stochastic, one draw", "stochastic", False, True),
+    ("stochastic, 16 draws", "stochastic", False, False),
+    ("stochastic, 16 draws, scaled logits", "stochastic", True, False)])
 def test_shares_at_the_end_are_errors_over_those_of_the_zero_predictor(kind, pe, scaled, one_draw):
     run = train.train(**SMALL | {"pe": pe, "steps": 40})
     share, = scaled_logits.end_shares({("gd", pe): [run]}, "gd", kind, [(14, 3)])[0]
@@ -69,7 +69,7 @@ def test_the_figure_shows_five_kinds_of_tests_and_long_sequences(monkeypatch):
     names = [label.get_text() for label in left.get_yticklabels()]
     assert "62" in names[1] and "100" in names[4] and "2" in names[5] and "8" in names[8]
     longer = [50, 100, 250, 1000, 4000, 25000]
-    for kind, T in (("fixed", [50, 62, 75, 87, 100]), ("redrawn, 16 draws", longer),
-                    ("redrawn, 16 draws, scaled logits", longer)):
+    for kind, T in (("fixed", [50, 62, 75, 87, 100]), ("stochastic, 16 draws", longer),
+                    ("stochastic, 16 draws, scaled logits", longer)):
         assert shows(right, T, made_up_shares(None, "gd", kind, T, 64).mean(axis=0))
     plt.close(figure)

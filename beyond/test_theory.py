@@ -172,7 +172,7 @@ def test_full_model_descent_with_one_hot_encodings_is_three_numbers(query):
     assert (path[2, -1] < -0.05) if query == "sum" else (abs(path[2]) < 1e-12).all()
 
 
-def test_on_fixed_sequences_redrawn_encodings_leave_1_plus_d_squared_numbers():
+def test_on_fixed_sequences_stochastic_encodings_leave_1_plus_d_squared_numbers():
     """W = a W*, V = [V_x, 0]: what figure data says of full-batch descent with stochastic PE."""
     rng, T, d_e, d, q = np.random.default_rng(0), 3, 4, 2, 2
     (X, y), (W, V) = sts.sample_sts(rng, 4, T, d, q), map(np.zeros_like, sts.ground_truth(d, d_e))

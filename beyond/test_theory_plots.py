@@ -52,8 +52,9 @@ def made_up_run(key, c, factor):
                 "tests": np.array([(T, c.q) for T in lengths])}
     if name == "tests" and len(key) == 2:
         tests = [(T, 3) for T in (50, 62, 75, 87, 100)] + [(50, q) for q in (2, 4, 5, 8)]
-        run |= {"tests": np.array(tests), "eval_step": np.arange(0, 4001, 100), "error":
-                factor * np.transpose([error_path(run, T, q)[::100] for T, q in tests])}
+        share = factor * np.transpose([error_path(run, T, q)[::100] for T, q in tests])
+        run |= {"tests": np.array(tests), "eval_step": np.arange(0, 4001, 100), "share": share,
+                "error": share * 5 / (2 * np.array(tests)[:, 1])}
     elif name == "tests" and c.pe == "fixed":       # e_j . W e_j is 1 at old positions
         run |= {"E": np.eye(c.d_e)[[0] * 50 + [1] * 50], "W": np.zeros((5 + c.d_e, 5 + c.d_e))}
         run["W"][5, 5] = 1
@@ -61,9 +62,12 @@ def made_up_run(key, c, factor):
     if name == "full_model":
         run["loss"] = factor * full_exact(c)[0][:c.steps]
     if name == "data":                              # 8 sequences, or 160, for 10 % of d/(2q)
-        share = {"redrawn orthonormal": 0.8 / c.batch, "one-hot": 16 / c.batch}.get(kind, 1.5)
+        share = {"stochastic orthonormal": 0.8 / c.batch, "one-hot": 16 / c.batch}.get(kind, 1.5)
         run |= {"error": unit * np.array([[9.0], [factor * share]]), "loss": unit * np.r_[
             np.full(c.steps - 100, 9), np.full(100, 1e-5 * factor * c.batch)]}
+    if name == "separation":
+        share = 1.2 * factor * (1 - c.hidden[0] / (5 * c.T))
+        run |= {"tests": np.array([[c.T, c.q]]), "error": np.array([[9.0], [share * unit]])}
     if name == "width":
         run |= {"tests": np.array([[c.T, c.q]]), "error": np.array(
             [[9.0], [0.1 * unit * made_up_width(c.q, c.T, factor) / c.d_e]])}
@@ -90,7 +94,7 @@ def made_up(monkeypatch):
 
     def make(name):
         own, draw, measure, headline = theory_plots.PARTS[name]
-        size, runs = {"data": 2, "width": 3}.get(name, 9), {}       # of the keys with one factor
+        size, runs = {"data": 2, "width": 3, "separation": 2}.get(name, 9), {}  # one factor each
         groups = list(dict.fromkeys(key[:size] for key in own))
         for key, arm in own.items():
             c, bad = train.configuration(**arm), 0.9 - groups.index(key[:size]) % 7 / 100
@@ -144,9 +148,9 @@ def test_dynamics(made_up):
         assert_shown(right, t, (1 / means).mean(axis=0), color)
         assert_shown(right, range(4000), 1 / path["loss"], THEORY)
         assert_shown(a, np.repeat(steps, 3), 3 * f, color)
-        assert_shown(a, range(4001), path["a"], THEORY)
+        assert_shown(a, range(4001), path["a"], color)
         assert_shown(alpha, np.repeat(steps, 3), [1.3] * 12, color)
-        assert_shown(alpha, range(4001), path["alpha"], THEORY)
+        assert_shown(alpha, range(4001), path["alpha"], color)
     assert_measured(measured, {
         "step at which L has halved / exact": 1 / np.array(late), "L at the end / exact": ends,
         "growth of 1/L over 4 lr/|W*|^2, not random signs": [
@@ -173,7 +177,7 @@ def test_noise(made_up):
         "n = 32, K = 1, 2, 4: delay of the plateau / law": f[12:15],
         "theory.plateau: steps to half of d/(2q) / law": [
             [run["half"] / theory_plots.predicted_plateau(run["config"]) for run in found]
-            for found in plateaus if train.plateau_steps(found[0]["config"])],
+            for found in plateaus if theory_plots.plateau_holds(found[0]["config"])],
         "default run, fresh: delay of the plateau": laws[15] * f[15],
         "default run, one full batch: delay of the plateau":
             laws[15] * factors(runs, "noise", "full batch")[0]})
@@ -210,19 +214,19 @@ def test_a_ratio_of_scaled_logits_has_the_errors_of_both_sides(monkeypatch):
 
 def test_tests(made_up):
     runs, measured, axes = made_up("tests")
-    for pe, color in ("redrawn", STOCHASTIC), ("fixed", FIXED):
+    for pe, color in ("stochastic", STOCHASTIC), ("fixed", FIXED):
         found = runs["tests", pe]
         for k, (axis, (T, q)) in enumerate(zip(axes, found[0]["tests"][1:]), 1):
-            path, points = error_path(found[0], T, q), [run["error"][:, k] for run in found]
+            path, points = error_path(found[0], T, q), [run["share"][:, k] for run in found]
             assert axis.get_title() == (f"$T_{{test}}$ = {T}" if k < 5 else f"$q_{{test}}$ = {q}")
             assert_shown(axis, [range(0, 4001, 100)] * 3, points, color)
             assert_shown(axis, range(4001), path, color)
             if pe == "fixed" and k < 5:
                 assert_shown(axis, path.argmin(), path.min(), THEORY)
-    redrawn, fixed = (factors(runs, "tests", pe)[0] for pe in ("redrawn", "fixed"))
+    stochastic, fixed = (factors(runs, "tests", pe)[0] for pe in ("stochastic", "fixed"))
     assert_measured(measured, {
-        "redrawn, 4 lengths, 4 sizes: last error / exact": [redrawn] * 8,
-        "random signs, redrawn: e.We, new over trained": [1, 1, 1],
+        "stochastic, 4 lengths, 4 sizes: last error / exact": [stochastic] * 8,
+        "random signs, stochastic: e.We, new over trained": [1, 1, 1],
         "fixed, 4 lengths, 4 sizes: last error / exact": [fixed] * 8,
         "random signs, fixed: e.We, new over trained":
             0.5 * factors(runs, "tests", "signs", "fixed")[0],
@@ -254,18 +258,19 @@ def test_data(made_up):
     runs, measured, (left, right) = made_up("data")
     f = {name: factors(runs, "data", name) for name in theory_plots.MODELS}
     N, nets = np.array([4, 8, 16, 32, 64, 128, 256]), f["net, 120 units"]
-    assert_shown(left, N, 0.8 / N * f["redrawn orthonormal"].mean(), STOCHASTIC)
+    assert_shown(left, N, 0.8 / N * f["stochastic orthonormal"].mean(), STOCHASTIC)
     assert_shown(left, N, 16 / N * f["one-hot"].mean(), ONEHOT)
-    assert_shown(left, N, [1.5 * f["fixed random signs"].mean()] * 7, FIXED)
+    assert_shown(left, N, [1.5 * f["fixed orthonormal"].mean()] * 7, FIXED)
     assert_shown(left, [16, 64, 256, 1024, 4096], [1.5 * nets.mean()] * 5, NET)
     assert_shown(left, (0, 1), (0.1, 0.1), THEORY)
     losses = np.maximum(1e-5 * N[:, None] * f["one-hot"], 1e-4)
     assert_shown(right, N, losses.mean(axis=1), ONEHOT)
     assert_measured(measured, {
-        "redrawn orthonormal: N needed for a test error of 10%": 8 * f["redrawn orthonormal"][0],
+        "stochastic orthonormal: N needed for a test error of 10%":
+            8 * f["stochastic orthonormal"][0],
         "one-hot: N needed for a test error of 10%": 160 * f["one-hot"][0],
-        "one-hot, fixed random signs, N = 16, 32: test error / (d/(2q))": np.concatenate(
-            [np.outer([1, 0.5], f["one-hot"][0]), 1.5 * f["fixed random signs"][2:4]]),
+        "one-hot, fixed orthonormal, N = 16, 32: test error / (d/(2q))": np.concatenate(
+            [np.outer([1, 0.5], f["one-hot"][0]), 1.5 * f["fixed orthonormal"][2:4]]),
         "net, N up to 4096: test error / (d/(2q))": 1.5 * nets})
 
 
@@ -276,8 +281,8 @@ def test_width(made_up):
         predicted, needed = 20 * q + np.log(T) ** 2, np.array([
             [made_up_width(q, n, run["factor"]) for run in runs["width", q, n, d_e]]
             for n, (d_e, *_) in sizes.items()])
-        assert_shown(left, T[:7], 5 + predicted[:7], THEORY)
-        assert_shown(left, np.repeat(list(sizes), 3), 5 + needed, BY_Q[q][0])
+        assert_shown(left, T[:7], predicted[:7], THEORY)
+        assert_shown(left, np.repeat(list(sizes), 3), needed, BY_Q[q][0], label=f"q = {q}")
         expected[f"q = {q}: trained d_e / predicted"] = [
             row / predicted[LONG_T.index(n)] for n, row in zip(sizes, needed)]
     for axis, power in zip(right, (2, 1)):
@@ -290,9 +295,32 @@ def test_width(made_up):
         expected[f"q = 3, {text}: fit of {theory_plots.POWERS[power]} / predicted"] = [1] * 6
     assert_measured(measured, expected | {"q = 3, T = 10: d_e, trained": needed[0],
                                           "q = 3, T = 320: d_e, trained": needed[-1]})
-    (nets,) = [line for line in left.lines if line.get_color() == NET]
-    for n, m in nets.get_xydata():
-        assert fcn.width_lower_bound(m, int(n), 5, 3) == pytest.approx(0.1 * 5 / 6)
+
+
+def test_separation(made_up):
+    """Made-up nets with m units have the share factor * (1 - m/(T d)) * 1.2."""
+    runs, measured, (axis,) = made_up("separation")
+    T, factor = np.array([10, 20, 40]), factors(runs, "separation")[::2]        # (T, seeds)
+    needed = 5 * T[:, None] * (1 - 0.1 / (1.2 * factor))
+    attention = np.array([5 + made_up_width(3, n, run["factor"]) for n in SIZES[3]
+                          for run in runs["width", 3, n, SIZES[3][n][0]]]).reshape(-1, 3)
+    bound = 5 * np.array(list(SIZES[3])) * [1 - 0.1 * (n - 1) / (n - 3) for n in SIZES[3]]
+    for n, m in zip(SIZES[3], bound):
+        assert fcn.width_lower_bound(m, n, 5, 3) == pytest.approx(0.1 * 5 / 6)
+    assert_shown(axis, np.repeat(T, 3), needed, NET)
+    assert_shown(axis, list(SIZES[3]), bound, NET, linestyle="--")
+    assert_shown(axis, np.repeat(list(SIZES[3]), 3), attention, STOCHASTIC)
+    assert_shown(axis, list(SIZES[3]), attention.mean(axis=1), STOCHASTIC)
+    colors = {text.get_text(): text.get_color() for text in axis.texts}
+    near, far = needed[-1].mean() / attention[2].mean(), bound[-1] / attention[-1].mean()
+    assert [*colors.values()] == [NET, STOCHASTIC, THEORY, THEORY]
+    assert [*colors][2:] == [f"{near:.1f} times", f"{far:.1f} times"]
+    assert "net" in [*colors][0] and "attention" in [*colors][1]
+    assert_measured(measured, {
+        **{f"T = {n}: width that trained nets need / bound": row / m
+           for n, row, m in zip(T, needed, bound)},
+        "T = 40: width that nets need / attention": needed[-1] / attention[2],
+        "T = 320: bound for nets / width that attention needs": bound[-1] / attention[-1]})
 
 
 # Known numbers
@@ -317,11 +345,11 @@ def test_exact_runs_have_the_settings_of_a_run():
     for pe, norm2 in ("stochastic", 64), ("fixed", 19):
         run = {"config": train.configuration(pe=pe, **given)}
         L, a, alpha = theory.descend(theory.onehot_slopes, 0.5, 70, (norm2, 4), 20, 4, 2)
-        errors = (theory.test_loss(a, alpha, 30, 4, 3) if pe == "stochastic" else
-                  theory.fixed_test_loss(a, alpha, 20, 30, 4, 3))
+        shares = 6 / 4 * (theory.test_loss(a, alpha, 30, 4, 3) if pe == "stochastic" else
+                          theory.fixed_test_loss(a, alpha, 20, 30, 4, 3))
         np.testing.assert_allclose(exact(run)["loss"], L[:-1])
         np.testing.assert_allclose([exact(run)["a"], exact(run)["alpha"]], [a, alpha])
-        np.testing.assert_allclose(error_path(run, 30, 3), errors)
+        np.testing.assert_allclose(error_path(run, 30, 3), shares)
 
 
 def test_random_signs_descend_as_the_mean_over_single_draws():
@@ -336,10 +364,10 @@ def test_predictions_are_for_the_settings_of_a_run():
     for q, pe, query, growth in (2, "stochastic", "mean", 0.05), (3, "onehot", "sum", 0.0783):
         c = train.configuration(T=20, q=q, lr=1.0, d_e=20, pe=pe, law="orthonormal", query=query)
         np.testing.assert_allclose([values[-1] for values in full_exact(c)], 1e-5 / growth, 0.06)
-    for c in [train.configuration(**arm) for arm in theory_plots.NOISE.values()]:
-        if steps := train.plateau_steps(c):
-            close = 0.03 if c.pe == "fixed" else 1e-12
-            assert theory_plots.predicted_plateau(c) == pytest.approx(steps, rel=close)
+    c = train.configuration(T=50, d_e=100, lr=1.0, draws=2, fresh=True)
+    steps = 50 * (10 * (1 + 50 / 1024) * (1 + 6 / 50 * math.log(50 / 3)) + math.log(50 / 3) / 2)
+    assert theory_plots.predicted_plateau(c) == pytest.approx(steps)
+    assert theory_plots.plateau_holds(c)
     one, four = (theory_plots.floor(train.configuration(T=20, d_e=16, draws=K)) for K in (1, 4))
     assert four < 0.5 * one
     c = train.configuration(T=100, d_e=170)

@@ -30,7 +30,7 @@ def test_counts_have_the_law_of_single_scores(T, d_e, q):
     gaps, selected, counts = width.sample_scores(rng, T, d_e, q, draws)
     assert (counts.sum(axis=1) == T).all() and (counts[:, 0] > 0).all()
     E = sts.positional_encoding("rademacher", T, d_e, rng, draws)
-    single = np.vecdot(E, E[:, :q].sum(axis=1, keepdims=True))
+    single = (E * E[:, :q].sum(axis=1, keepdims=True)).sum(axis=-1)
     for a in 1.0, 5.0:
         P = sts.softmax(a * single)
         e = np.exp(a * gaps)
@@ -135,7 +135,7 @@ def test_the_share_of_the_expectation_is_a_sum_over_positions(T, q, S):
                                        (5, 3, 3)))
 def test_the_attention_in_the_limit_is_that_under_all_signs(T, d_e, q):
     signs = np.array(list(itertools.product((-1, 1), repeat=T * d_e))).reshape(-1, T, d_e)
-    scores = np.vecdot(signs, signs[:, :q].sum(axis=1, keepdims=True))
+    scores = (signs * signs[:, :q].sum(axis=1, keepdims=True)).sum(axis=-1)
     P = scores == scores.max(axis=1, keepdims=True)
     S = (P[:, :q].sum(axis=1) / P.sum(axis=1)).mean()
     assert math.isclose(width.top_attention(T, q, d_e), S, rel_tol=2e-5)

@@ -15,17 +15,17 @@ Throughout this file we have, as in sts.py:
     A, P         logits z^T W z_query of the keys z, and attention weights P = softmax(A); the keys
                  are the z_j, and in the full model z_query as well
     f            the output V sum P z over the keys; the target is STS = (1/q) sum_{i in y} x_i
-    W*           the identity on the PE-PE block of W (redrawn PE) or I - 11^T/T (one-hot PE)
+    W*           the identity on the PE-PE block of W (stochastic PE) or I - 11^T/T (one-hot PE)
     V*           the identity on the token block of V
     L            population loss, the mean of 1/2 ||f - STS||^2; the zero predictor has d/(2q)
     lr, t        learning rate, number of steps
 
-PE are redrawn at every step (the paper calls them stochastic), fixed, or one-hot.  Redrawn and
+PE are stochastic (new at every step), fixed, or one-hot.  Stochastic and
 fixed ones are orthonormal here: random signs times distinct coordinate vectors.  With W = a W* all
 draws of them give the same P.  Where PE are random signs, we say so; see also width.py.
 
 From W = 0, V = 0, gradient descent on L keeps W = a W* and V = alpha V*, with one-hot and with
-redrawn PE.  The reason is symmetry.  Suppose that an orthogonal map of the weights does not change
+stochastic PE.  The reason is symmetry.  Suppose an orthogonal map of the weights does not change
 L.  Then gradients are mapped as weights are.  So where the map leaves the weights as they are, it
 leaves the gradient as it is, and the next weights too.  Block by block:
 
@@ -37,7 +37,7 @@ leaves the gradient as it is, and the next weights too.  Block by block:
     V_x                  Map all tokens by an orthogonal O, and V_x to O V_x O^T: L stays the same.
                          At a multiple of I the gradient commutes with every O, so it is one, too.
     W, PE-PE block,      The coordinates of all PE may be permuted and change sign.  A matrix that
-    redrawn PE           commutes with all these maps is a multiple of I.
+    stochastic PE           commutes with all these maps is a multiple of I.
     W, PE-PE block,      Positions may be permuted.  A matrix that commutes with permutations is
     one-hot PE           a I + w 11^T.  With keys Z, softmax ignores what 11^T adds to all logits,
                          so the gradient is orthogonal to 11^T: a multiple of I - 11^T/T.
@@ -45,7 +45,7 @@ leaves the gradient as it is, and the next weights too.  Block by block:
 (This is exact arithmetic.  At T = 6, d = 2, q = 3 with one-hot PE, rounding errors in the
 blocks that start at 0 grow with lr 1, but not with lr 1/2.)  A step of gradient descent is then
 
-    a     <- a     - lr / ||W*||^2 dL/da         ||W*||^2 = T - 1 (one-hot), d_e (redrawn)
+    a     <- a     - lr / ||W*||^2 dL/da         ||W*||^2 = T - 1 (one-hot), d_e (stochastic)
     alpha <- alpha - lr / ||V*||^2 dL/dalpha     ||V*||^2 = d
 
 P does not depend on X, and the tokens integrate out.  With r = f - STS = dL/df of one sequence,
@@ -128,7 +128,7 @@ def count_steps(share, T, d, q, lr=1.0, W_norm2=None):
 def predict_steps(share, T, d, q, lr=1.0, W_norm2=None):
     """About how many steps take L from d/(2q) to share d/(2q), in closed form.
 
-    W_norm2 is T - 1 (one-hot, the default; fixed) or d_e (redrawn).  Let alpha always have its best
+    W_norm2 is T - 1 (one-hot, the default; fixed) or d_e (stochastic).  Let alpha always be best
     value for a, alpha = p_in / (q p_in^2 + (T - q) p_out^2), and put u = e^(2a).  Then
         L = d/(2q) (T - q) / (q u + T - q),   dL/da = -d (T - q) u / (q u + T - q)^2,
     where dL/dalpha = 0, so that this is also the slope at a fixed alpha.  With steps so small that
@@ -161,7 +161,7 @@ def loss_by_group(alpha, d, *groups):
 def test_loss(a, alpha, T_test, d, q_test):
     """The loss of the weights a W*, alpha V* at any length and subset size; keys Z.
 
-    For redrawn orthonormal PE: the logits are a for selected positions and 0 for others, whatever
+    For stochastic orthonormal PE: logits are a for selected positions and 0 for others, whatever
     the length.  a and alpha may be arrays, such as a path of descend.
     """
     return loss_by_group(alpha, d, (q_test, a, 1 / q_test), (T_test - q_test, 0, 0))
@@ -190,7 +190,7 @@ def fixed_test_loss(a, alpha, T, T_test, d, q_test):
 def length_loss(L, T, T_test, d, q):
     """The loss at length T_test of weights a W*, alpha V* that have the loss L at length T.
 
-    For redrawn orthonormal PE and keys Z, if alpha is the best one for a.  Then
+    For stochastic orthonormal PE and keys Z, if alpha is the best one for a.  Then
     L = d/(2q) (T - q) / (q G^2 + T - q) as in predict_steps, which gives G, and alpha is
     p_in / (q p_in^2 + (T - q) p_out^2), so R = q alpha = (q + (T - q)/G) / (1 + (T - q)/(q G^2)).
     At T_test the attention is p_in = 1/D on selected tokens and p_out = 1/(G D) on the others, with
@@ -225,7 +225,7 @@ def fixed_norm2(T, d_e):
     of signs.  The mean of (s_k^T Pi s_l)^2 is T - 1 for k != l, else (T - 1)(T - 1 + 2/T).  We put
     the mean of the trace, (T - 1)(T + d_e - 2 + 2/T)/d_e, into N.
 
-    Redrawn signs have d_e instead of N.  So fixed ones leave W's plateau about 1 + d_e/T times as
+    Stochastic signs have d_e for N.  So fixed ones leave W's plateau about 1 + d_e/T times as
     soon.  V's own steps are the same for both, see plateau, so in all it is less.
     """
     return (T - 1) * d_e / (T + d_e - 2 + 2 / T)
@@ -238,7 +238,7 @@ def new_position_share(T, d_e):
     fixed_norm2: sum_j e_j e_j^T over the trained positions, less a common part.  A trained e meets
     itself in sum_j (e_j . e)^2, which has the mean 1 + (T - 1)/d_e.  A new e meets only overlaps,
     and the mean is T/d_e.  The common part makes both 1 - 1/T times as large.  This is the ratio of
-    the two means, about T/(T + d_e).  For redrawn PE it is 1, for fixed orthonormal ones 0.  Later
+    the two means, about T/(T + d_e).  For stochastic PE it is 1, for fixed orthonormal PE 0.  Later
     W also learns to lower the overlaps that it knows, and the ratio is another one.
     """
     return T / (T + d_e - 1)
@@ -250,7 +250,7 @@ def new_position_share(T, d_e):
 def noise_delay(lr, T, n, draws=1):
     """The factor by which n fresh sequences a step make W's plateau longer: 1 + lr T/(2 n K).
 
-    K draws of redrawn PE are averaged in a step; K = 1 for fixed and one-hot ones.  The query is
+    K draws of stochastic PE are averaged in a step; K = 1 for fixed and one-hot ones.  The query is
     the sum.  Leading order in lr (d + q)/n, for T well above d.  Where this is not small the factor
     is larger: at d = 5, q = 3, lr 4, orthonormal PE and lr T/(2n) = 1.56 it was 2.5 in training for
     lr (d + q)/n = 1/8 (T = 200, n = 256), and 3.4 for 1/2 (T = 50, n = 64).
@@ -287,12 +287,10 @@ def plateau(T, d, q, lr, n, W_norm2=None, draws=1, query="sum"):
 
         t = T N/(2 lr d) noise_delay (1 + 2 (q/T) ln(T/q)) + T/(2 lr) ln(T/q)
 
-    N = W_norm2 is T - 1 (one-hot, the default; fixed orthonormal), d_e (redrawn) or fixed_norm2.
-    n = inf is the population loss.  For gradient descent with keys Z from W = V = 0, T >= 10,
-    q <= T/10, lr (d + q)/n <= 1/8 and, with random signs, d_e >= 20 q, as their overlaps are left
-    out; N >= 4 d up to T = 100 and N >= 10 d up to T = 1000, as V's time is worked out for small
-    d/N.  There the recursion and training are within about 20 % of it.  On one full batch seeds
-    differ more.
+    N = W_norm2 is T - 1 (one-hot, the default; fixed orthonormal), d_e (stochastic) or fixed_norm2.
+    n = inf is the population loss.  For gradient descent with keys Z from W = V = 0, where
+    plateau_holds, and with random signs for d_e >= 20 q, as their overlaps are left out.  There the
+    recursion and training are within about 20 % of it.  On one full batch seeds differ more.
 
     The first term is predict_steps for share 1/2 and small q/T, made longer by noise.  The second
     is V's time.  Let alpha* be the best alpha for a, and h the second derivative of L by alpha.  As
@@ -313,6 +311,16 @@ def plateau(T, d, q, lr, n, W_norm2=None, draws=1, query="sum"):
     return wait + T / (2 * lr) * log
 
 
+def plateau_holds(T, d, q, lr, n, W_norm2=None):
+    """Whether these settings are in the domain of plateau.
+
+    q <= T/10; noise is small, lr (d + q)/n <= 1/8; and V is far ahead of W, N >= 4 d up to T = 100
+    and N >= 10 d above, as V's time is worked out for small d/N.
+    """
+    N = T - 1 if W_norm2 is None else W_norm2
+    return 10 * q <= T and 8 * lr * (d + q) <= n and N >= (4 if T <= 100 else 10) * d
+
+
 def curvature(T, d, q):
     """The largest curvature of L at the solution; gradient descent needs lr < 2 / curvature.
 
@@ -328,7 +336,7 @@ def curvature(T, d, q):
                 the joint curvature
                     [[1, q - 1], [q - 1, s]] / T,   s = (q - 1)(q + d),
                 whose larger eigenvalue is between s/T and (s + 1)/T if s >= 1.
-    With redrawn PE each step has its own u, and the curvature of the mean over all draws is less.
+    With stochastic PE each step has its own u; the curvature of the mean over all draws is less.
     Then the bound is safer than it has to be.
     """
     s = (q - 1) * (q + d)
@@ -339,7 +347,7 @@ def curvature(T, d, q):
 
 
 def full_model_slopes(a, alpha, T, d, q, query="sum"):
-    """L, dL/da, dL/dalpha of the full model with redrawn orthonormal PE.
+    """L, dL/da, dL/dalpha of the full model with stochastic orthonormal PE.
 
     With W = a W* the logits are a c for selected positions, 0 for others, and a |U|^2 = a c^2 q for
     the query itself.  With q = 1 "sum" and "mean" are the same.
@@ -375,7 +383,7 @@ def full_model_law(t, T, d, q, query, lr=1.0, d_e=None, onehot=False):
     end.  So da/dt = (lr/||W*||^2) (2/q) L, and 1/L grows by 4 lr / (q^2 ||W*||^2) a step, where
     ||W*||^2 is d_e, or T - 1 (onehot).  alpha's own step needs lr < 2 (q + 1)^2 / q.
 
-    "sum", q >= 2, redrawn orthonormal PE: the logit of the query is q times that of a selected
+    "sum", q >= 2, stochastic orthonormal PE: the logit of the query is q times that of a selected
     position.  So the query takes the attention: p_in = e^(-(q-1)a), p_out = e^(-qa).  alpha has to
     grow like e^((q-1)a) / q.  Its slope, which is proportional to p_in, becomes small: now alpha is
     slow, and a is the best one for alpha.  There dL/da = 0, which means
@@ -422,7 +430,7 @@ def demo():
           f"{noise_delay(lr, T, n):.2f} times as long.\n")
     for name, norm2 in (("one-hot", T - 1),
                         ("fixed random signs, d_e = 170, by fixed_norm2", fixed_norm2(T, 170)),
-                        ("redrawn, d_e = 170, without overlaps of PE", 170)):
+                        ("stochastic, d_e = 170, without overlaps of PE", 170)):
         print(f"  {name:>45}  {count_steps(0.5, T, d, q, lr, norm2):4}",
               *(f"  {plateau(T, d, q, lr, size, norm2):4.0f}" for size in (math.inf, n)))
 
@@ -440,11 +448,11 @@ def demo():
               f"     {far:.5f}    {far / length_loss(L[t], T, 2000, d, q):.4f}")
 
     print("\nThe least loss at other lengths in 16000 steps, lr 5; orthonormal PE.\n"
-          "\n  T_test   redrawn, d_e = 400   fixed")
-    redrawn = descend(onehot_slopes, 5.0, 16_000, (400, d), T, d, q)[1:]
+          "\n  T_test   stochastic, d_e = 400   fixed")
+    stochastic = descend(onehot_slopes, 5.0, 16_000, (400, d), T, d, q)[1:]
     fixed = descend(onehot_slopes, 5.0, 16_000, (T - 1, d), T, d, q)[1:]
     for length in 250, 300, 350, 400:
-        print(f"  {length:6d}                {test_loss(*redrawn, length, d, q).min():.3f}   "
+        print(f"  {length:6d}                {test_loss(*stochastic, length, d, q).min():.3f}   "
               f"{fixed_test_loss(*fixed, T, length, d, q).min():.3f}")
 
     T, lr, steps = 50, 3.0, np.array([5000, 15_000, 50_000])

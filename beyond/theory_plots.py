@@ -82,7 +82,7 @@ descend = functools.cache(theory.descend)       # a picture and the table ask fo
 
 @functools.cache
 def sign_slopes(T, d_e, q):
-    """The slopes for redrawn random signs, on a sample of 2400 draws of the scores."""
+    """The slopes for stochastic random signs, on a sample of 2400 draws of the scores."""
     scores = width.sample_scores(np.random.default_rng(0), T, d_e, q, 2400)
     return lambda a, alpha, d: width.stochastic_slopes(a, alpha, scores, d, q)
 
@@ -121,7 +121,7 @@ def dynamics(runs):
                        markevery=(30, 20), markersize=11)
             axes[name].plot(values, dash, color=THEORY)
         for k, name in enumerate(("a", "alpha")):
-            axes[name].plot(path[name], dash, color=THEORY)
+            axes[name].plot(path[name], dash, color=color)
             points(axes[name], *np.transpose([
                 (run["config"].steps, numbers(run)[k])
                 for found in curve(runs, "dynamics", law) for run in found]), marker, color)
@@ -134,9 +134,10 @@ def dynamics(runs):
     axes["a"].set(title="a, with W near a W*", xlabel="step t")
     axes["alpha"].set(title="$\\alpha$, with V near $\\alpha$ V*", xlabel="step t")
     factor = theory.noise_delay(c.lr, c.T, c.batch)
-    plots.caption(figure, "Grey: exact, without noise. Noise keeps $\\alpha$ small on the plateau, "
-                  f"which takes {factor:.2f} times as long by 1 + lr T/(2n). T = {c.T}, q = {c.q}, "
-                  f"d = {c.d}, $d_e$ = 50, 100, 64, lr = {c.lr:g}, fresh batches of n = {c.batch}.")
+    plots.caption(figure, "Grey, and lines below: exact, without noise. Noise keeps $\\alpha$ small "
+                  f"on the plateau, which takes {factor:.2f} times as long by 1 + lr T/(2n). "
+                  f"T = {c.T}, q = {c.q}, d = {c.d}, $d_e$ = 50, 100, 64, lr = {c.lr:g}, fresh "
+                  f"batches of n = {c.batch}.")
     return figure
 
 
@@ -176,6 +177,12 @@ PLATEAUS = [    # encodings, the same, and the query if it is not the sum
 def predicted_plateau(c):
     """The steps to half of d/(2q) that theory predicts."""
     return theory.plateau(c.T, c.d, c.q, c.lr, c.batch, W_norm2(c), c.draws, c.query)
+
+
+def plateau_holds(c):
+    """Whether a run is in the domain of theory.plateau."""
+    return c.fresh and theory.plateau_holds(c.T, c.d, c.q, c.lr, c.batch, W_norm2(c)) and (
+        c.law != "rademacher" or c.d_e >= 20 * c.q)
 
 
 def plateau_arm(encodings, T, d_e, d, q, lr, n, K=1, query="sum"):
@@ -234,7 +241,7 @@ def measured_noise(runs):
         "theory.plateau: steps to half of d/(2q) / law": [
             [half_step(run) / predicted_plateau(run["config"]) for run in found]
             for kind in ("delay", "plateau") for found in curve(runs, "noise", kind)
-            if train.plateau_steps(found[0]["config"])],
+            if plateau_holds(found[0]["config"])],
         "default run, fresh: delay of the plateau": delay(default)[-1],
         "default run, one full batch: delay of the plateau": delay(batch)[-1]}
 
@@ -339,29 +346,30 @@ TESTED = {"T": 50, "d_e": 100, "T_test": [62, 75, 87, 100]}
 TESTS = {
     **{("tests", pe): attention(4000, encodings, **TESTED, lr=1.0, q_test=[2, 4, 5, 8],
                                 evaluations=40, eval_sequences=1000, eval_draws=1)
-       for pe, encodings in (("redrawn", "orthonormal"), ("fixed", "fixed orthonormal"))},
+       for pe, encodings in (("stochastic", "orthonormal"), ("fixed", "fixed orthonormal"))},
     **{("tests", "signs", pe): attention(2000, encodings, **TESTED, lr=2.0)
-       for pe, encodings in (("redrawn", "random signs"), ("fixed", "fixed signs"))},
+       for pe, encodings in (("stochastic", "random signs"), ("fixed", "fixed signs"))},
     **{("tests", "share", d_e): attention(60, "fixed signs", T=50, d_e=d_e, lr=1.0, T_test=[1000])
        for d_e in (25, 50, 100, 200, 400)}}
 
 
 def error_path(run, T_test, q_test):
-    """The error on a test at each step (steps + 1,), by the recursion; orthonormal encodings."""
+    """The share of d/(2q) on a test at each step, by the recursion; orthonormal encodings."""
     c, path = run["config"], exact(run)
-    if c.pe == "stochastic":
-        return theory.test_loss(path["a"], path["alpha"], T_test, c.d, q_test)
-    return theory.fixed_test_loss(path["a"], path["alpha"], c.T, T_test, c.d, q_test)
+    error = (theory.test_loss(path["a"], path["alpha"], T_test, c.d, q_test)
+             if c.pe == "stochastic" else
+             theory.fixed_test_loss(path["a"], path["alpha"], c.T, T_test, c.d, q_test))
+    return error * 2 * q_test / c.d
 
 
 def tests(runs):
     """Errors over training at other lengths and subset sizes, measured and derived."""
     figure, axes = plt.subplots(2, 4, figsize=(10, 7.5), sharex=True, sharey="row")
     for axis, (T, q) in zip(axes.flat, runs["tests", "fixed"][0]["tests"].tolist()[1:]):
-        for pe, color, marker in ("redrawn", STOCHASTIC, "o"), ("fixed", FIXED, "s"):
+        for pe, color, marker in ("stochastic", STOCHASTIC, "o"), ("fixed", FIXED, "s"):
             found = runs["tests", pe]
             c, path = found[0]["config"], error_path(found[0], T, q)
-            points(axis, np.tile(found[0]["eval_step"], len(found)), plots.errors(found, T, q),
+            points(axis, np.tile(found[0]["eval_step"], len(found)), plots.shares(found, T, q),
                    marker, color, markersize=5, label=pe)
             axis.plot(path, color=color)
         if T > c.T:
@@ -369,9 +377,9 @@ def tests(runs):
             axis.annotate(f"{path.min():.2f}", (path.argmin(), path.min()), (4, 12),
                           textcoords="offset points", color=THEORY)
         axis.set(title=f"$T_{{test}}$ = {T}" if T > c.T else f"$q_{{test}}$ = {q}")
-    axes[0, 0].set(ylim=(0, None), ylabel="error")
+    axes[0, 0].set(ylim=(0, None), ylabel="error over d/(2q)")
     axes[0, 0].legend(loc="upper right", handlelength=1)
-    axes[1, 0].set(yscale="log", ylabel="error")
+    axes[1, 0].set(yscale="log", ylabel="error over d/(2q)")
     for axis in axes[1]:
         axis.set(xlabel="step t", xticks=[0, c.steps // 2, c.steps])
     plots.caption(figure, "Points: trained, late by noise. Lines: exact. Triangles: minima.", c)
@@ -390,9 +398,9 @@ def new_over_trained(run):
 def measured_tests(runs):
     """Errors at the end, least errors of fixed encodings; e . W e at new positions."""
     rows = {}
-    for pe in "redrawn", "fixed":
+    for pe in "stochastic", "fixed":
         arm, signs = runs["tests", pe], runs["tests", "signs", pe]
-        pairs = [(plots.errors(arm, T, q), error_path(arm[0], T, q))
+        pairs = [(plots.shares(arm, T, q), error_path(arm[0], T, q))
                  for T, q in arm[0]["tests"].tolist()[1:]]
         rows[f"{pe}, 4 lengths, 4 sizes: last error / exact"] = [
             curves[:, -1] / path[-1] for curves, path in pairs]
@@ -468,9 +476,9 @@ def measured_full_model(runs):
 
 DATA_N, NET_N = [4, 8, 16, 32, 64, 128, 256], [16, 64, 256, 1024, 4096]
 MODELS = {      # encodings, other settings, sizes N, color, style
-    "redrawn orthonormal": ("orthonormal", {"d_e": 20}, DATA_N, STOCHASTIC, "o-"),
+    "stochastic orthonormal": ("orthonormal", {"d_e": 20}, DATA_N, STOCHASTIC, "o-"),
     "one-hot": ("one-hot", {}, DATA_N, ONEHOT, "s--"),
-    "fixed random signs": ("fixed signs", {"d_e": 40}, DATA_N, FIXED, "^-."),
+    "fixed orthonormal": ("fixed orthonormal", {"d_e": 20}, DATA_N, FIXED, "^-."),
     "net, 120 units": ("random signs", {"model": "fcn", "hidden": [120], "optimizer": "adam",
                                         "lr": 0.02, "schedule": "cosine", "steps": 600},
                        NET_N, NET, "D-")}
@@ -502,7 +510,8 @@ def data(runs):
     right.set(title="training loss", ylabel="loss / (d/(2q))", ylim=(5e-5, 30))
     right.legend(loc="upper right")
     plots.caption(figure, "One full batch of N sequences: T = 20, d = 3, q = 2. 3 seeds: mean and "
-                  "range. Losses below $10^{-4}$ are drawn there. The net is trained by Adam.")
+                  "range. Test errors peak near the largest N that training still fits. Losses "
+                  "below $10^{-4}$ are shown there. The net is trained by Adam.")
     return figure
 
 
@@ -511,9 +520,9 @@ def measured_data(runs):
     errors = {name: final(runs, name)[0] for name in MODELS}
     return {f"{name}: N needed for a test error of 10%": [
         crossing(DATA_N, of_seed, 0.1) for of_seed in errors[name].T]
-        for name in ("redrawn orthonormal", "one-hot")} | {
-        "one-hot, fixed random signs, N = 16, 32: test error / (d/(2q))": np.concatenate(
-            [errors["one-hot"][2:4], errors["fixed random signs"][2:4]]),
+        for name in ("stochastic orthonormal", "one-hot")} | {
+        "one-hot, fixed orthonormal, N = 16, 32: test error / (d/(2q))": np.concatenate(
+            [errors["one-hot"][2:4], errors["fixed orthonormal"][2:4]]),
         "net, N up to 4096: test error / (d/(2q))": errors["net, 120 units"]}
 
 
@@ -546,9 +555,8 @@ def trained_widths(runs, q):
     for T in SIZES[q]:
         of_T = curve(runs, "width", q, T)
         sizes = [found[0]["config"].d_e for found in of_T]
-        ends = np.array([plots.errors(found, T, q)[:, -1] for found in of_T])
-        level = SHARE * zero_predictor(of_T[0][0]["config"])
-        needed.append([crossing(sizes, errors, level) for errors in ends.T])
+        ends = np.array([plots.shares(found, T, q)[:, -1] for found in of_T])
+        needed.append([crossing(sizes, errors, SHARE) for errors in ends.T])
     return np.array(needed)
 
 
@@ -566,21 +574,19 @@ def fitted_widths(values, power, T=LONG_T[4:]):
 
 
 def widths(runs):
-    """The width that nets and attention need against T; its growth for one draw, and for many."""
+    """The d_e that attention needs against T; its growth for one draw, and for many."""
     figure, axes = plt.subplot_mosaic([["left", 2], ["left", 1]], figsize=(10, 7))
     left, T = axes["left"], np.array(LONG_T[:7])
-    left.plot(T, 5 * T * (1 - SHARE * (T - 1) / (T - 3)), color=NET)        # as in fcn.py
-    left.text(100, 170, "nets, q = 3:\nthe bound", color=NET)
     for q in SIZES:
         (color, marker), trained = BY_Q[q], trained_widths(runs, q)
-        left.plot(T, 5 + predicted_widths(q, 16, True)[:7], "--", color=THEORY)
-        points(left, np.repeat(list(SIZES[q]), trained.shape[1]), 5 + trained, marker, color,
+        left.plot(T, predicted_widths(q, 16, True)[:7], "--", color=THEORY)
+        points(left, np.repeat(list(SIZES[q]), trained.shape[1]), trained, marker, color,
                label=f"q = {q}")
-    left.set(title="the width that is needed", xscale="log", yscale="log", xlabel="length T",
-             ylabel="units of a net's first layer;  attention: d + $d_e$ per token")
+    left.set(title="trained; grey: predicted", xscale="log", xlabel="length T", ylabel="$d_e$",
+             ylim=(0, None))
     left.set_xticks(T[::2], T[::2])
     left.minorticks_off()
-    left.legend(loc="upper left", title="attention, trained")
+    left.legend(loc="upper left")
     T = np.geomspace(LONG_T[4], LONG_T[-1], 50)
     for (K, as_trained, text, power), marker in zip(GROWTH, MARKERS):
         values = predicted_widths(3, K, as_trained)
@@ -590,9 +596,9 @@ def widths(runs):
         axes[power].set(title=f"predicted, q = 3: like {POWERS[power]}", xlabel="length T",
                         ylabel="$d_e$", xscale="log", ylim=(0, None))
         axes[power].legend(loc="upper left")
-    plots.caption(figure, f"For an error of {SHARE:.0%} of d/(2q); d = 5, random signs. Left: all "
-                  "tokens share attention's weights; grey: predicted. Right: with the best weights "
-                  "or, as trained, those for one draw; grey: fits.")
+    plots.caption(figure, f"For an error of {SHARE:.0%} of d/(2q); d = 5, stochastic random signs. "
+                  "Left: mean of 16 draws in a test. Right: with the best weights or, as trained, "
+                  "those for one draw; grey: fits.")
     return figure
 
 
@@ -610,6 +616,67 @@ def measured_width(runs):
                    "q = 3, T = 320: d_e, trained": trained[3][-1]}
 
 
+# separation: the width that is needed, with both sides trained
+
+NET_SIZES = {10: (40, 50), 20: (89, 100), 40: (179, 200)}      # units that are trained for each T
+NET_STEPS = {10: 6000, 20: 40_000, 40: 60_000}
+SEPARATION = {("separation", T, m): {
+    "T": T, "model": "fcn", "hidden": [m], "fresh": True, "optimizer": "adam", "schedule": "cosine",
+    "steps": NET_STEPS[T], "evaluations": 1, "eval_sequences": 10_000}
+    for T in NET_SIZES for m in NET_SIZES[T]} | {
+    key: arm for key, arm in WIDTH.items() if key[1] == 3}
+
+
+def net_bound(T):
+    """The least width of a net for an error of SHARE d/(2q), as in fcn.py; d = 5, q = 3."""
+    return 5 * T * (1 - SHARE * (T - 1) / (T - 3))
+
+
+def net_widths(runs):
+    """The width at which nets have an error of SHARE d/(2q): a line through two (T, seeds)."""
+    needed = []
+    for T, sizes in NET_SIZES.items():
+        low, high = (plots.shares(runs["separation", T, m], T, 3)[:, -1] for m in sizes)
+        needed.append(sizes[0] + (low - SHARE) / (low - high) * (sizes[1] - sizes[0]))
+    return np.array(needed)
+
+
+def separation(runs):
+    """The width that nets and attention need against T."""
+    figure, axis = plt.subplots(figsize=(10, 6))
+    nets, attention, T = net_widths(runs), 5 + trained_widths(runs, 3), np.array(list(SIZES[3]))
+    axis.plot(T, net_bound(T), "--", color=NET)
+    points(axis, np.repeat(list(NET_SIZES), nets.shape[1]), nets, "D", NET)
+    axis.plot(T, attention.mean(axis=1), color=STOCHASTIC)
+    points(axis, np.repeat(T, attention.shape[1]), attention, "o", STOCHASTIC)
+    axis.text(11, 250, "units of a net's first layer:\ntrained nets, and the bound\nfor all nets "
+              "(dashed)", color=NET)
+    axis.text(75, 24, "trained attention: d + $d_e$", color=STOCHASTIC)
+    for length, net in (40, nets[-1].mean()), (320, net_bound(320)):
+        own = attention[list(T).index(length)].mean()
+        axis.plot([length] * 2, [own, net], ":", color=THEORY)
+        axis.text(length * 0.95, np.sqrt(own * net), f"{net / own:.1f} times", color=THEORY,
+                  ha="right", va="center")
+    axis.set(xscale="log", yscale="log", xlabel="sequence length T", ylabel="width that is needed")
+    axis.set_xticks(T, T)
+    axis.set_yticks([20, 50, 100, 200, 500, 1000], [20, 50, 100, 200, 500, 1000])
+    axis.minorticks_off()
+    plots.caption(figure, f"For an error of {SHARE:.0%} of d/(2q): q = 3, d = 5, {len(nets[0])} "
+                  "seeds. All are trained by Adam, nets on fresh batches of 256, attention with "
+                  "stochastic random signs on one. Attention is tested with the mean of 16 draws.")
+    return figure
+
+
+def measured_separation(runs):
+    """The width that trained nets need, over the bound, and over what attention needs."""
+    nets, attention = net_widths(runs), 5 + trained_widths(runs, 3)
+    rows = {f"T = {T}: width that trained nets need / bound": needed / net_bound(T)
+            for T, needed in zip(NET_SIZES, nets)}
+    return rows | {"T = 40: width that nets need / attention": nets[-1] / attention[2],
+                   "T = 320: bound for nets / width that attention needs":
+                   net_bound(320) / attention[-1]}
+
+
 PARTS = {       # name: the arms, the drawing, what is measured, the headline
     "dynamics": (DYNAMICS, dynamics, measured_dynamics,
                  "Training follows two numbers, a and $\\alpha$; noise adds 10% to the plateau"),
@@ -622,9 +689,11 @@ PARTS = {       # name: the arms, the drawing, what is measured, the headline
     "full_model": (FULL_MODEL, full_model, measured_full_model,
                    "The full model: with orthonormal encodings, sum or mean decides the rate"),
     "data": (DATA, data, measured_data,
-             "Redrawn encodings learn from 16 sequences, which the others memorize"),
+             "Stochastic encodings learn from 16 sequences, which the others memorize"),
+    "separation": (SEPARATION, separation, measured_separation,
+                   "Nets need T d units; attention needs a width that hardly grows with T"),
     "width": (WIDTH, widths, measured_width,
-              "Nets need a width of order T; attention's should grow like ln T or $(\\ln T)^2$")}
+              "The width that attention needs should grow like ln T or $(\\ln T)^2$")}
 FIGURES = {name: (draw, headline, {key[0] for key in own})
            for name, (own, draw, _, headline) in PARTS.items()}
 

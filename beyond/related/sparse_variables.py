@@ -176,8 +176,8 @@ def growth(point, lengths, rates):
     deviations over 200 bootstrap samples, which redraw the rates as binomials.
     """
     rng = np.random.default_rng(0)
-    redrawn = [rng.binomial(TRIALS, rates) / TRIALS for _ in range(200)]
-    points = np.array([[point(SIZES, row) for row in some] for some in [rates, *redrawn]])
+    resampled = [rng.binomial(TRIALS, rates) / TRIALS for _ in range(200)]
+    points = np.array([[point(SIZES, row) for row in some] for some in [rates, *resampled]])
     lines = np.polyfit(np.log2(lengths), points.T, 1)       # (2, 201), the first from rates
     R2 = np.corrcoef(np.log2(lengths), points[0])[0, 1] ** 2
     return points[0], points[1:].std(axis=0), lines[:, 0], lines[0, 1:].std(), R2
