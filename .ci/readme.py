@@ -4,7 +4,7 @@
                             of each in a file in $work; the check; test_readme.py; at last the
                             blocks with pytest
     readme.py check FOLDER  compare the ```text blocks with the output of the block above them, and
-                            the claims and verdicts that were measured anew with the committed ones
+                            the verdicts that claims.py prints with those in figures/claims.txt
 
 A line agrees if it has the same words, the same integers, and the same decimals to 3 % or one unit
 of the last digit.  Times and numbers of standard errors may differ.  Lines agree in their order;
@@ -20,7 +20,7 @@ from pathlib import Path
 
 TEXTS = ("README.md", "beyond/README.md", "beyond/CLAIMS.md", "beyond/LECTURE.md",
          "beyond/related/README.md")
-CLAIMS = Path("figures/claims.txt")             # beyond/claims.py, in one of the texts, makes it
+CLAIMS = Path("figures/claims.txt")
 BLOCK = re.compile(r"^( *)```(sh|python|text)\n(.*?)^\1```", re.M | re.S)
 NUMBER = re.compile(r"(?<![\w.])-?\d*\.?\d+(?:e[-+]\d+)?(?![\w.]*\w)")
 MAY_DIFFER = re.compile(r"[-+]?[\d.]+ +(?=(s|seconds|minutes|standard errors)\b)")
@@ -45,7 +45,6 @@ def blocks():
 def script():
     """Print the script.  All blocks run in one shell, as for somebody who pastes them."""
     found = blocks()
-    print(f'mv {CLAIMS} "$work"')
     for i, (title, text, _) in enumerate(found):
         if "pytest" not in text:
             print(f"echo {shlex.quote('--- ' + title)}", f'log="$work/{i}"',
@@ -69,10 +68,10 @@ def alike(shown, printed):
     return True
 
 
-def verdicts(path):
-    """The lines of the table of claims, without the columns between a claim and its verdict."""
-    rows = [re.split("  +", line.strip()) for line in path.read_text().splitlines()]
-    return [row[:2] + row[-1:] for row in rows]
+def verdicts(text):
+    """The figure, the claim and the verdict of each row of a table of claims."""
+    rows = [re.split("  +", line.strip()) for line in text.splitlines()]
+    return {(*row[:2], row[-1]) for row in rows if row[-1] in ("seen", "undecided", "not seen")}
 
 
 def check(folder):
@@ -83,12 +82,12 @@ def check(folder):
         for line in shown:
             if not any(alike(line, other) for other in printed):
                 sys.exit(f"{title}\nis shown to print, but does not:\n{line}")
-    old, new = verdicts(Path(folder, CLAIMS.name)), verdicts(CLAIMS)
-    if old != new:
-        sys.exit(f"{CLAIMS}: {[row for row in old + new if row not in old or row not in new]}")
+    measured = set().union(*(verdicts(Path(folder, str(i)).read_text())
+                             for i, (_, text, _) in enumerate(found) if "claims.py" in text))
+    if not measured or measured - verdicts(CLAIMS.read_text()):
+        sys.exit(f"{CLAIMS} has not: {measured - verdicts(CLAIMS.read_text())}")
     print(f"--- {sum(len(shown) for _, _, shown in found)} lines of output in the READMEs agree "
-          f"with what their commands print, and the {len(new)} lines of {CLAIMS} with the claims "
-          "measured anew")
+          f"with what their commands print, and {len(measured)} verdicts with {CLAIMS}")
 
 
 if __name__ == "__main__":

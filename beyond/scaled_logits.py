@@ -1,6 +1,6 @@
-"""Scaled logits: one derived number repairs trained weights at other lengths and subset sizes.
+"""Scaled logits: trained weights times one derived number work at longer sequences.
 
-    python beyond/scaled_logits.py        draws figures/scaled_logits.png, of the runs of plots.py
+    python beyond/scaled_logits.py        plots figures/scaled_logits.png, with the runs of plots.py
 
 Flags are as in plots.py.  claims.py has what is measured, theory_plots.py what theory predicts.
 """
@@ -24,7 +24,7 @@ from plots import FIXED, STOCHASTIC, THEORY, band, zero_line
 
 
 def length_factor(run, T, q):
-    """W times this number repairs a run at length T and q selected tokens.  Derived.
+    """The number by which W is multiplied at length T and q selected tokens.  Derived.
 
     With W = a W* and orthonormal encodings a selected token has the logit a, any other one 0.  So
     the selected tokens together get the attention s = q e^a / (q e^a + T - q).  V was fitted to the
@@ -72,40 +72,38 @@ def end_shares(runs, optimizer, kind, tests, n=128):
     return np.reshape(shares, (-1, len(tests)))
 
 
+SHOWN = {"fixed": "fixed", "stochastic, 16 draws": "stochastic, mean of 16 draws",
+         "stochastic, 16 draws, scaled logits": "the same with scaled logits"}
+
+
 def scaled_logits(runs):
-    """Nine tests with logits as they are, and scaled; and much longer sequences."""
+    """Much longer sequences, and other subset sizes, with logits as they are, and scaled."""
     c, tests = runs["gd", "fixed"][0]["config"], runs["gd", "fixed"][0]["tests"].tolist()
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 7), width_ratios=[1, 1, 1.3])
-    for axis, optimizer in (left, "gd"), (middle, "adam"):
-        for kind, (*_, color, marker, fill) in KINDS.items():
-            shares = end_shares(runs, optimizer, kind, tests)
-            axis.plot(shares.T, range(len(tests)), marker, color=color, fillstyle=fill,
-                      markersize=10, label=[kind] + ["_"] * (len(shares) - 1))
-        axis.axvline(1, color=THEORY, linestyle=":", linewidth=1.5)
-        axis.set(title=train.OPTIMIZERS[optimizer], xscale="log",
-                 xlabel="error over d/(2q)")
-        axis.set_yticks(range(len(tests)), ["trained task"] + [
-            f"$T_{{test}}$ = {T}" if q == c.q else f"$q_{{test}}$ = {q}" for T, q in tests[1:]])
-        axis.invert_yaxis()
-    middle.tick_params(labelleft=False)
-    longer, same_q = c.T * np.array([1, 2, 5, 20, 80, 500]), [T for T, q in tests if q == c.q]
-    for kind, T in (("fixed", same_q), ("stochastic, 16 draws", longer),
-                    ("stochastic, 16 draws, scaled logits", longer)):
-        shares = end_shares(runs, "gd", kind, [(x, c.q) for x in T], n=64)
-        band(right, T, shares, KINDS[kind][3], marker=KINDS[kind][4], markersize=10)
-    zero_line(right, 1)
-    right.set(title="gradient descent, to 500 T", xscale="log", yscale="log", xlabel="$T_{test}$",
-              ylabel="error over d/(2q)")
-    right.set_xticks(longer[[0, 2, 3, 5]], [f"{T:,}" for T in longer[[0, 2, 3, 5]]])
-    right.minorticks_off()
-    for axis in left.xaxis, middle.xaxis, right.yaxis:
-        axis.set_major_formatter(lambda share, _: f"{100 * share:g} %")
-    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 6.5), width_ratios=[1.8, 1],
+                                         sharey=True)
+    longer, sizes = c.T * np.array([1, 2, 5, 20, 80, 500]), sorted({q for _, q in tests})
+    for kind, label in SHOWN.items():
+        lengths = [T for T, q in tests if q == c.q] if kind == "fixed" else longer
+        style = {"color": KINDS[kind][3], "marker": KINDS[kind][4], "markersize": 10}
+        band(left, lengths, end_shares(runs, "gd", kind, [(T, c.q) for T in lengths], n=64),
+             label=label, **style)
+        band(right, sizes, end_shares(runs, "gd", kind, [(c.T, q) for q in sizes]), **style)
+    for axis in left, right:
+        zero_line(axis, 1, "zero predictor" if axis is left else "")
+    left.set(title="longer sequences, to 500 T", xscale="log", yscale="log", xlabel="$T_{test}$",
+             ylabel="error over d/(2q)")
+    left.set_xticks(longer[[0, 2, 3, 5]], [f"{T:,}" for T in longer[[0, 2, 3, 5]]])
+    left.minorticks_off()
+    left.yaxis.set_major_formatter(lambda share, _: f"{100 * share:g} %")
+    left.legend(loc=(0.35, 0.42))
+    right.set(title="other subset sizes", xlabel="$q_{test}$", xticks=sizes)
+    plots.caption(figure, "The runs of Figure 4, not trained again. Fixed encodings are kept for "
+                  "at most 2 T positions.", c)
     return figure
 
 
 FIGURES = {"scaled_logits": (scaled_logits, "With scaled logits stochastic encodings still work at "
-                             "500 times the trained length", {"gd", "adam"})}
+                             "500 times the trained length", {"gd"})}
 
 
 if __name__ == "__main__":

@@ -134,8 +134,8 @@ def dynamics(runs):
     axes["a"].set(title="a, with W near a W*", xlabel="step t")
     axes["alpha"].set(title="$\\alpha$, with V near $\\alpha$ V*", xlabel="step t")
     factor = theory.noise_delay(c.lr, c.T, c.batch)
-    plots.caption(figure, "Grey, and lines below: exact, without noise. Noise keeps $\\alpha$ small "
-                  f"on the plateau, which takes {factor:.2f} times as long by 1 + lr T/(2n). "
+    plots.caption(figure, "Grey, and lines below: exact, without noise. Noise keeps $\\alpha$ "
+                  f"small on the plateau, which takes {factor:.2f} times as long by 1 + lr T/(2n). "
                   f"T = {c.T}, q = {c.q}, d = {c.d}, $d_e$ = 50, 100, 64, lr = {c.lr:g}, fresh "
                   f"batches of n = {c.batch}.")
     return figure
@@ -691,7 +691,7 @@ PARTS = {       # name: the arms, the drawing, what is measured, the headline
     "data": (DATA, data, measured_data,
              "Stochastic encodings learn from 16 sequences, which the others memorize"),
     "separation": (SEPARATION, separation, measured_separation,
-                   "Nets need T d units; attention needs a width that hardly grows with T"),
+                   "Nets need about T d units; the width of attention grows far more slowly"),
     "width": (WIDTH, widths, measured_width,
               "The width that attention needs should grow like ln T or $(\\ln T)^2$")}
 FIGURES = {name: (draw, headline, {key[0] for key in own})
