@@ -384,3 +384,57 @@ def test_theory_stands_alone_and_what_its_tour_compares_with_laws_tends_to_1(tmp
                                    if row[:1] in (["100000"], ["50000"])]
     np.testing.assert_allclose([growth[-1], lengths[2], lengths[4]], 1, atol=0.01)
     np.testing.assert_allclose(full_model[1:], 1, atol=0.1)
+
+
+# Fixed encodings on the trained positions
+
+
+def signs(T, d_e):
+    return np.random.default_rng(0).choice([-1.0, 1], (T, d_e)) / math.sqrt(d_e)
+
+
+def test_independent_encodings_have_a_block_with_exact_logits():
+    E = signs(10, 15)
+    B = theory.exact_block(E)
+    np.testing.assert_allclose(E @ B @ E.T, np.eye(10), atol=1e-10)
+    rng, least = np.random.default_rng(1), theory.exact_block_norm2(E)
+    inverse = np.linalg.pinv(E)
+    norms = [(inverse @ (np.eye(10) + np.outer(np.ones(10), c)) @ inverse.T) for c in
+             0.1 * rng.standard_normal((200, 10))]
+    assert least < min((block ** 2).sum() for block in [B, *norms])
+    assert theory.exact_block_norm2(np.eye(10)) == pytest.approx(9)
+    dependent = signs(10, 8)
+    logits = dependent @ theory.exact_block(dependent) @ dependent.T
+    assert abs(logits - np.eye(10)).max() > 0.1
+
+
+def test_fixed_encodings_descend_as_gradients_say():
+    """As one-hot ones do, and for others as complex steps through the loss of B say."""
+    L = theory.descend(theory.onehot_slopes, 0.5, 50, (6, 3), 7, 3, 2)[0]
+    np.testing.assert_allclose(theory.fixed_descend(np.eye(7), 2, 0.5, 50, 3), L[:-1], rtol=1e-9)
+
+    def loss(B, alpha):
+        A = np.array([[E[j] @ B @ E[list(y)].sum(axis=0) for j in range(4)] for y in subsets])
+        P = np.exp(A) / np.exp(A).sum(axis=1, keepdims=True)
+        return 1.5 * ((alpha * P - [[(j in y) / 2 for j in range(4)] for y in subsets]) ** 2
+                      ).sum() / len(subsets)
+
+    E, subsets = signs(4, 3), list(itertools.combinations(range(4), 2))
+    B, alpha, losses = np.zeros((3, 3)), 0.0, []
+    for _ in range(6):
+        losses.append(loss(B, alpha))
+        dB = np.array([[loss(B + 1e-30j * np.outer(i, j), alpha).imag / 1e-30 for j in np.eye(3)]
+                       for i in np.eye(3)])
+        d_alpha = loss(B, alpha + 1e-30j).imag / 1e-30
+        B, alpha = B - 0.7 * dB, alpha - 0.7 / 3 * d_alpha
+    np.testing.assert_allclose(theory.fixed_descend(E, 2, 0.7, 6, 3), losses, rtol=1e-9)
+
+
+def test_fixed_encodings_converge_at_the_rate_of_their_block_if_they_are_independent():
+    growth, left = [], []
+    for d_e in 8, 40:
+        L = theory.fixed_descend(signs(10, d_e), 3, 2.0, 6000, 5)
+        left.append(L[-1] * 6 / 5)
+        growth.append((1 / L[-1] - 1 / L[-1001]) / 1000)
+    assert left[0] > 0.1 and left[1] < 0.002
+    assert 0.9 < growth[1] * theory.exact_block_norm2(signs(10, 40)) / 8 < 1.05

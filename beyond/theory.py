@@ -54,6 +54,7 @@ P does not depend on X, and the tokens integrate out.  With r = f - STS = dL/df 
 """
 
 import itertools
+import itertools
 import math
 
 import numpy as np
@@ -242,6 +243,50 @@ def new_position_share(T, d_e):
     W also learns to lower the overlaps that it knows, and the ratio is another one.
     """
     return T / (T + d_e - 1)
+
+
+def exact_block(E):
+    """W's block B (d_e, d_e) on encodings with E B E^T = I, for fixed encodings E (T, d_e).
+
+    With a B the logits are a at selected positions and 0 at others, without any error.  B exists
+    if the rows of E are linearly independent, as those of random signs mostly are for d_e >= T.
+    For d_e < T none exists, since the rank of E B E^T is at most d_e.
+    """
+    return np.linalg.pinv(E) @ np.linalg.pinv(E).T
+
+
+def exact_block_norm2(E):
+    """The least squared norm of a block B with which logits differ as with exact_block.
+
+    With S = E E^T and 1 the vector of ones it is tr(S^-2) - (1^T S^-3 1)/(1^T S^-1 1): softmax
+    ignores what all logits of a query have in common.  It is T - 1 for orthonormal PE.  In the end
+    1/L grows by 4 lr over this a step, as with ||W*||^2 above: so all eigenvalues of S set the
+    speed, the least ones most.  For random signs and large T it is near (T - 1)(1 - T/d_e)^-3.
+    """
+    inverse, ones = np.linalg.inv(E @ E.T), np.ones(len(E))
+    common = inverse @ ones
+    return np.trace(inverse @ inverse) - common @ inverse @ common / (ones @ common)
+
+
+def fixed_descend(E, q, lr, steps, d):
+    """L before each step (steps,) of gradient descent on the population loss; fixed E (T, d_e).
+
+    B changes logits only through M = E B E^T, in which column i holds what position i in y adds.  B
+    moves by -lr E^T (dL/dM) E, so M moves by -lr S (dL/dM) S.  V stays a multiple alpha of V*, and
+    token blocks stay 0, as X may be rotated.  All subsets count: for small T.
+    """
+    T, L = len(E), []
+    S, M, alpha = E @ E.T, np.zeros((T, T)), 0.0
+    Y = np.array([[i in y for i in range(T)] for y in itertools.combinations(range(T), q)], float)
+    for _ in range(steps):
+        A = Y @ M.T
+        P = np.exp(A - A.max(axis=1, keepdims=True))
+        P /= P.sum(axis=1, keepdims=True)
+        r = alpha * P - Y / q                               # L = d/2 times the mean of its squares
+        L.append(d / 2 * (r * r).sum() / len(Y))
+        dA = d * alpha * P * (r - (P * r).sum(axis=1, keepdims=True)) / len(Y)
+        M, alpha = M - lr * S @ (dA.T @ Y) @ S, alpha - lr * (r * P).sum() / len(Y)
+    return np.array(L)
 
 
 # Training on samples with keys Z.  All of this part is to leading order in lr/n.
@@ -454,6 +499,17 @@ def demo():
     for length in 250, 300, 350, 400:
         print(f"  {length:6d}                {test_loss(*stochastic, length, d, q).min():.3f}   "
               f"{fixed_test_loss(*fixed, T, length, d, q).min():.3f}")
+
+    T, t, rng = 10, 6000, np.random.default_rng(0)
+    print(f"\nFixed random signs, trained positions, T = {T}, lr 2: what is left of d/(2q) after {t}"
+          "\nsteps, and the growth of 1/L over 4 lr/exact_block_norm2(E).\n"
+          "\n  d_e    left    growth    exact_block_norm2(E)/(T - 1)")
+    for d_e in 8, 15, 20, 40:
+        E = rng.choice([-1, 1], (T, d_e)) / np.sqrt(d_e)
+        L = fixed_descend(E, q, 2.0, t, d)
+        norm2 = exact_block_norm2(E) if d_e > T else np.nan
+        growth = (1 / L[-1] - 1 / L[-1001]) / 1000 * norm2 / (4 * 2.0)
+        print(f"  {d_e:3}  {L[-1] * 2 * q / d:6.2%}    {growth:6.3f}    {norm2 / (T - 1):6.2f}")
 
     T, lr, steps = 50, 3.0, np.array([5000, 15_000, 50_000])
     print(f"\nThe full model, keys [Z, z_query], T = {T}, lr {lr:g}: L over its law for large t."
