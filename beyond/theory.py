@@ -20,9 +20,9 @@ Throughout this file we have, as in sts.py:
     L            population loss, the mean of 1/2 ||f - STS||^2; the zero predictor has d/(2q)
     lr, t        learning rate, number of steps
 
-PE are stochastic (new at every step), fixed, or one-hot.  Stochastic and
-fixed ones are orthonormal here: random signs times distinct coordinate vectors.  With W = a W* all
-draws of them give the same P.  Where PE are random signs, we say so; see also width.py.
+PE are stochastic (new at every step), fixed, or one-hot.  Stochastic and fixed PE are orthonormal
+here: random signs times distinct coordinate vectors.  With W = a W* all draws of them give the same
+P.  Where PE are random signs, we say so; see also width.py.
 
 From W = 0, V = 0, gradient descent on L keeps W = a W* and V = alpha V*, with one-hot and with
 stochastic PE.  The reason is symmetry.  Suppose an orthogonal map of the weights does not change
@@ -37,7 +37,7 @@ leaves the gradient as it is, and the next weights too.  Block by block:
     V_x                  Map all tokens by an orthogonal O, and V_x to O V_x O^T: L stays the same.
                          At a multiple of I the gradient commutes with every O, so it is one, too.
     W, PE-PE block,      The coordinates of all PE may be permuted and change sign.  A matrix that
-    stochastic PE           commutes with all these maps is a multiple of I.
+    stochastic PE        commutes with all these maps is a multiple of I.
     W, PE-PE block,      Positions may be permuted.  A matrix that commutes with permutations is
     one-hot PE           a I + w 11^T.  With keys Z, softmax ignores what 11^T adds to all logits,
                          so the gradient is orthogonal to 11^T: a multiple of I - 11^T/T.
@@ -208,7 +208,7 @@ def length_loss(L, T, T_test, d, q):
     return d / (2 * q) * ((D - R) ** 2 + (D - q) * R ** 2 / (q * G)) / D ** 2
 
 
-# Fixed random signs, while a is small.  Pi = I - 11^T/T.
+# Fixed random signs, first while a is small.  Pi = I - 11^T/T.
 
 
 def fixed_norm2(T, d_e):
@@ -242,6 +242,50 @@ def new_position_share(T, d_e):
     W also learns to lower the overlaps that it knows, and the ratio is another one.
     """
     return T / (T + d_e - 1)
+
+
+def selection_norm2(E):
+    """The least ||B||^2 of a PE-PE block of W that selects exactly with the fixed PE E (T, d_e).
+
+    The logits of y are M 1_y, with M = E B E^T (T, T) and 1_y the indicator of y.  With M = I they
+    are 1 at selected positions, else 0.  M = I + 1 w^T gives the same attention.  The least B for M
+    has ||B||^2 = tr(M^T K M K), with K = (E E^T)^-1.  The best w is -K 1/(1^T K 1), so this becomes
+    tr K^2 - 1^T K^3 1/(1^T K 1).  It is T - 1 for orthonormal E, and for random signs and large T
+    about T/(1 - T/d_e)^3 (by the Marchenko-Pastur distribution of the eigenvalues of E E^T).
+    M has no higher rank than E.  So linearly dependent PE, such as random signs with d_e < T, have
+    no B with M = I, and the answer is inf.
+
+    So nothing bounds the loss of fixed random signs with d_e >= T from below.  Two things set the
+    pace, see fixed_losses.  Late, for q >= 3, 1/L grows by nearly 4 lr/||B||^2 a step, as it does
+    with W* for B (measured; for q <= 2 attention needs less than equal logits, and 1/L may grow
+    faster).  Before, M lags where E E^T has small eigenvalues: a step moves M by their products.
+    """
+    if np.linalg.matrix_rank(E) < len(E):
+        return math.inf
+    K = np.linalg.inv(E @ E.T)
+    return np.trace(K @ K) - (K @ K @ K).sum() / K.sum()
+
+
+def fixed_losses(E, d, q, lr, steps):
+    """L at each step (steps + 1,) of gradient descent from zero with any fixed PE E (T, d_e).
+
+    The symmetries above leave V = alpha V*, and of W the PE-PE block B.  L depends on M = E B E^T.
+    As dL/dB = E^T dL/dM E, a step takes lr S dL/dM S from M, with S = E E^T.  All subsets count.
+    """
+    S, subsets = E @ E.T, list(itertools.combinations(range(len(E)), q))
+    Y, losses = np.zeros((len(subsets), len(E))), []
+    np.put_along_axis(Y, np.array(subsets), 1, axis=1)                  # the rows are all 1_y
+    M, alpha = np.zeros_like(S), 0.0
+    for _ in range(steps + 1):
+        P = np.exp(Y @ M.T)
+        P /= P.sum(axis=1, keepdims=True)                               # (subsets, T)
+        r = alpha * P - Y / q
+        losses.append(d / 2 * (r ** 2).sum() / len(Y))
+        g = d / len(Y) * r                                              # dL/d(alpha P)
+        mean = (P * g).sum(axis=1, keepdims=True)
+        M = M - lr * S @ (alpha * P * (g - mean)).T @ Y @ S
+        alpha -= lr / d * mean.sum()
+    return np.array(losses)
 
 
 # Training on samples with keys Z.  All of this part is to leading order in lr/n.
@@ -454,6 +498,17 @@ def demo():
     for length in 250, 300, 350, 400:
         print(f"  {length:6d}                {test_loss(*stochastic, length, d, q).min():.3f}   "
               f"{fixed_test_loss(*fixed, T, length, d, q).min():.3f}")
+
+    T, t = 10, np.array([1000, 4000, 8000])
+    print(f"\nFixed random signs, T = {T}, lr 1, one draw: growth of 1/L over 4 lr/||B||^2.\n\n"
+          "  d_e   ||B||^2   least eigenvalue of E E^T  " + "".join(f"   t = {x}" for x in t))
+    for d_e in 15, 20, 40:
+        E = (2 * np.random.default_rng(1).integers(2, size=(T, d_e)) - 1) / math.sqrt(d_e)
+        L, norm2 = fixed_losses(E, d, q, 1.0, t[-1]), selection_norm2(E)
+        growth = (1 / L[t] - 1 / L[t - 10]) / 10 * norm2 / 4
+        least = np.linalg.eigvalsh(E @ E.T)[0]
+        print(f"  {d_e:3}     {norm2:5.1f}                       {least:.3f}   "
+              + "".join(f"      {x:.2f}" for x in growth))
 
     T, lr, steps = 50, 3.0, np.array([5000, 15_000, 50_000])
     print(f"\nThe full model, keys [Z, z_query], T = {T}, lr {lr:g}: L over its law for large t."
