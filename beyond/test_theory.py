@@ -292,9 +292,19 @@ def test_the_plateau_in_closed_form_is_near_the_recursion(T, d, q, lr, norm2):
     counted = theory.count_steps(0.5, T, d, q, lr, norm2)
     closed = theory.plateau(T, d, q, lr, math.inf, norm2)
     assert math.isclose(counted, closed, rel_tol=0.09)
+    assert theory.plateau_holds(T, d, q, lr, 8 * lr * (d + q), norm2)
+    assert not theory.plateau_holds(T, d, q, lr, 7.9 * lr * (d + q), norm2)     # too much noise
     wait = T * (norm2 or T - 1) / (2 * lr * d)          # noise is in the way of W, not of V
     noisy = theory.plateau(T, d, q, lr, T * lr / 2, norm2)
     assert math.isclose(noisy - closed, wait * (1 + 2 * q / T * math.log(T / q)), rel_tol=1e-9)
+
+
+@pytest.mark.parametrize("T, d, q, norm2", (
+    (12, 2, 4, None), (1000, 50, 3, 300), (60, 20, 1, 60), (20, 1, 3, None)))
+def test_outside_its_domain_the_closed_form_of_the_plateau_is_worse(T, d, q, norm2):
+    counted = theory.count_steps(0.5, T, d, q, 1, norm2)
+    assert abs(counted / theory.plateau(T, d, q, 1, math.inf, norm2) - 1) > 0.09
+    assert not theory.plateau_holds(T, d, q, 1, math.inf, norm2)
 
 
 def test_with_the_mean_as_query_W_learns_q_squared_times_more_slowly():
@@ -308,9 +318,9 @@ def test_with_the_mean_as_query_W_learns_q_squared_times_more_slowly():
 
 @pytest.mark.parametrize("q", (2, 3, 5))
 def test_the_full_model_with_the_sum_has_rate_one_over_q(q):
-    """Of L / law the logarithm, and the slope of log L against log t, go to 0 and to -1/q."""
+    """L / full_model_loss goes to 1, and the slope of log L against log t to -1/q."""
     L, _, _ = theory.descend(full, 1.0, 20_000, (20, 5), 10, 5, q, "sum")
-    ratios = [L[t] / theory.full_model_law(t, 10, 5, q, "sum", 1.0) for t in (200, 20_000)]
+    ratios = [L[t] / theory.full_model_loss(t, 10, 5, q, "sum", 1.0) for t in (200, 20_000)]
     assert abs(ratios[1] - 1) < abs(ratios[0] - 1) and abs(ratios[1] - 1) < 0.1
     slope = math.log(L[20_000] / L[10_000]) / math.log(2)
     assert math.isclose(slope, -1 / q, rel_tol=0.1)
@@ -323,8 +333,8 @@ def test_the_full_model_with_the_mean_has_rate_one_over_t(q, onehot):
     query = "sum" if q == 1 else "mean"                     # the same for one selected token
     slopes, norms2 = (one_hot_full, (T - 1, 1, 5)) if onehot else (full, (d_e, 5))
     L = theory.descend(slopes, lr, 8000, norms2, T, 5, q, query)[0]
-    law = 1 / theory.full_model_law(1.0, T, 5, q, query, lr, d_e, onehot)
-    assert math.isclose((1 / L[-1] - 1 / L[4000]) / 4000, law, rel_tol=0.03)
+    growth = 1 / theory.full_model_loss(1.0, T, 5, q, query, lr, d_e, onehot)
+    assert math.isclose((1 / L[-1] - 1 / L[4000]) / 4000, growth, rel_tol=0.03)
 
 
 @pytest.mark.parametrize("T, q", ((10, 3), (20, 2)))
@@ -335,7 +345,7 @@ def test_the_full_model_with_the_sum_and_one_hot_encodings_has_rate_one_over_t(T
     m = a[-1] + q * (b[-1] - a[-1]) / T
     assert math.isclose(alpha[-1], (q + math.exp((q - 1) * m)) / q, rel_tol=0.01)
     norm2 = np.linalg.norm(np.eye(T) - 1 / q) ** 2
-    assert math.isclose(4 * lr * theory.full_model_law(1, T, d, q, "sum", lr, None, True), norm2)
+    assert math.isclose(4 * lr * theory.full_model_loss(1, T, d, q, "sum", lr, None, True), norm2)
     slope = (q - 1) * math.exp((q - 1) * m) / q
     N = norm2 - (T / q) ** 2 * (T / q - 1) ** 2 / ((T / q) ** 2 + d * slope ** 2)
     growth = (1 / L[-1] - 1 / L[-3000]) / 2999
@@ -348,7 +358,7 @@ def test_the_full_model_with_the_sum_and_one_hot_encodings_has_rate_one_over_t(T
 
 @pytest.mark.parametrize("a", (1.5, 4.0, 7.0))
 @pytest.mark.parametrize("T_test", (10, 30, 400))
-def test_the_length_law_is_the_loss_with_the_best_alpha(a, T_test):
+def test_the_loss_at_other_lengths_is_that_with_the_best_alpha(a, T_test):
     T, d, q = 30, 5, 3
     _, alpha = with_best_alpha(a, T, d, q)
     L = one_hot(a, alpha, T, d, q)[0]
@@ -415,7 +425,7 @@ def test_curvature_is_the_largest_one_at_the_solution(T, d, q):
     assert math.isclose(np.mean(curvatures[20:]), theory.curvature(T, d, q), rel_tol=0.04)
 
 
-def test_theory_stands_alone_and_what_its_tour_compares_with_laws_tends_to_1(tmp_path):
+def test_theory_stands_alone_and_what_its_tour_compares_tends_to_1(tmp_path):
     shutil.copy(HERE / "theory.py", tmp_path)
     done = subprocess.run([sys.executable, "-I", "theory.py"], cwd=tmp_path, capture_output=True,
                           text=True)

@@ -419,7 +419,7 @@ def onehot_full_model_slopes(a, b, alpha, T, d, q, query="sum"):
     return L, c * q * g_in + c * c * q * g_query - dw / T, dw / T, dalpha
 
 
-def full_model_law(t, T, d, q, query, lr=1.0, d_e=None, onehot=False):
+def full_model_loss(t, T, d, q, query, lr=1.0, d_e=None, onehot=False):
     """What L of the full model tends to as the number of steps t grows; t may be an array.
 
     "mean": the query and the selected positions have the same logit, so alpha stays bounded and has
@@ -484,8 +484,8 @@ def demo():
           f"{0.01 * d / (2 * q):.4f} < {eps:.4f} = d T/(100 (T - q) q), the largest eps")
 
     print(f"\nOrthonormal PE, d_e = {T - 1}, trained at T = {T} as above: L at other lengths, over"
-          "\nthe law that reads it off the training loss.\n"
-          "\n     step    L(400)  over law    L(2000)  over law")
+          "\nlength_loss, which reads it off the training loss.\n"
+          "\n     step    L(400)      over    L(2000)      over")
     for t in 10_000, 30_000, 100_000:
         near, far = (test_loss(a[t], alpha[t], length, d, q) for length in (400, 2000))
         print(f"  {t:7d}   {near:.5f}    {near / length_loss(L[t], T, 400, d, q):.4f}"
@@ -511,8 +511,8 @@ def demo():
               + "".join(f"      {x:.2f}" for x in growth))
 
     T, lr, steps = 50, 3.0, np.array([5000, 15_000, 50_000])
-    print(f"\nThe full model, keys [Z, z_query], T = {T}, lr {lr:g}: L over its law for large t."
-          "\nThe law is t^(-1/q) for orthonormal PE (d_e = 100) and the sum, else 1/t.\n"
+    print(f"\nThe full model, keys [Z, z_query], T = {T}, lr {lr:g}: L over full_model_loss."
+          "\nThis falls like t^(-1/q) for orthonormal PE (d_e = 100) and the sum, else like 1/t.\n"
           "\n                 orthonormal            one-hot"
           "\n     step       sum     mean       sum     mean")
     columns = []
@@ -520,7 +520,7 @@ def demo():
                                    (True, onehot_full_model_slopes, (T - 1, 1, d))):
         for query in "sum", "mean":
             L = descend(slopes, lr, steps[-1], norms2, T, d, q, query)[0]
-            columns.append(L[steps] / full_model_law(steps, T, d, q, query, lr, 100, onehot))
+            columns.append(L[steps] / full_model_loss(steps, T, d, q, query, lr, 100, onehot))
     for t, ratios in zip(steps, np.transpose(columns)):
         print(f"  {t:7d}   " + "  ".join(f"{ratio:7.3f}" for ratio in ratios))
 
