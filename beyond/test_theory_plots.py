@@ -66,7 +66,7 @@ def made_up_run(key, c, factor):
         run |= {"error": unit * np.array([[9.0], [factor * share]]), "loss": unit * np.r_[
             np.full(c.steps - 100, 9), np.full(100, 1e-5 * factor * c.batch)]}
     if name == "separation":
-        share = 1.2 * factor * (1 - c.hidden[0] / (5 * c.T))
+        share = 1.2 * factor * (1 - c.hidden[0] / (6 * c.T))
         run |= {"tests": np.array([[c.T, c.q]]), "error": np.array([[9.0], [share * unit]])}
     if name == "width":
         run |= {"tests": np.array([[c.T, c.q]]), "error": np.array(
@@ -299,10 +299,10 @@ def test_width(made_up):
 
 
 def test_separation(made_up):
-    """Made-up nets with m units have the share factor * (1 - m/(T d)) * 1.2."""
+    """Made-up nets with m units have the share 1.2 factor (1 - m/(6 T))."""
     runs, measured, (axis,) = made_up("separation")
     T, factor = np.array([10, 20, 40]), factors(runs, "separation")[::2]        # (T, seeds)
-    needed = 5 * T[:, None] * (1 - 0.1 / (1.2 * factor))
+    needed = 6 * T[:, None] * (1 - 0.1 / (1.2 * factor))
     attention = np.array([5 + made_up_width(3, n, run["factor"]) for n in SIZES[3]
                           for run in runs["width", 3, n, SIZES[3][n][0]]]).reshape(-1, 3)
     bound = 5 * np.array(list(SIZES[3])) * [1 - 0.1 * (n - 1) / (n - 3) for n in SIZES[3]]

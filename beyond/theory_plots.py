@@ -662,8 +662,8 @@ def separation(runs):
     axis.set_yticks([20, 50, 100, 200, 500, 1000], [20, 50, 100, 200, 500, 1000])
     axis.minorticks_off()
     plots.caption(figure, f"For an error of {SHARE:.0%} of d/(2q): q = 3, d = 5, {len(nets[0])} "
-                  "seeds. All are trained by Adam, nets on fresh batches of 256, attention with "
-                  "stochastic random signs on one. Attention is tested with the mean of 16 draws.")
+                  "seeds. All are trained by Adam: nets on fresh batches of 256, attention on one full "
+                  "batch, with stochastic random signs, tested with the mean of 16 draws.")
     return figure
 
 
