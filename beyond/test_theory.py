@@ -208,45 +208,45 @@ def test_the_first_step_of_fixed_random_signs():
     assert math.isclose(new / np.mean(trained), theory.new_position_share(T, d_e), rel_tol=1e-12)
 
 
-def random_signs(T, d_e, seed):
-    return sts.positional_encoding("rademacher", T, d_e, np.random.default_rng(seed))
+def random_signs(T, d_e):
+    return sts.positional_encoding("rademacher", T, d_e, np.random.default_rng(0))
 
 
-def test_fixed_encodings_select_exactly_from_d_e_of_T_on():
-    T, E = 7, random_signs(7, 12, 0)
-    inverse, K = np.linalg.pinv(E), np.linalg.inv(E @ E.T)
-    B = inverse @ inverse.T                             # the block for w = 0
+def test_independent_encodings_have_a_block_with_exact_logits():
+    T, E = 7, random_signs(7, 12)
+    B, inverse, rng = theory.exact_block(E), np.linalg.pinv(E), np.random.default_rng(0)
     for y in itertools.combinations(range(T), 3):
         logits = E @ B @ E[list(y)].sum(axis=0)
         np.testing.assert_allclose(logits, np.isin(range(T), y), atol=1e-12)
-    best, rng = -K.sum(axis=0) / K.sum(), np.random.default_rng(0)
-    norms2 = [np.linalg.norm(inverse @ (np.eye(T) + w) @ inverse.T) ** 2
-              for w in (best, 0 * best, *(best + 0.1 * rng.standard_normal((9, T))))]
-    assert math.isclose(norms2[0], theory.selection_norm2(E)) and min(norms2[1:]) > norms2[0]
-    assert math.isclose(theory.selection_norm2(np.eye(9)[:T]), T - 1)
-    assert theory.selection_norm2(random_signs(T, T - 1, 0)) == math.inf
-    large = theory.selection_norm2(random_signs(300, 750, 0))
-    assert math.isclose(large, 300 / (1 - 300 / 750) ** 3, rel_tol=0.1)
+    K = np.linalg.inv(E @ E.T)
+    best = -K.sum(axis=0) / K.sum()                     # all logits of y less the same number
+    least, *norms2 = [np.linalg.norm(inverse @ (np.eye(T) + w) @ inverse.T) ** 2 for w in
+                      (best, 0 * best, *(best + 0.1 * rng.standard_normal((9, T))))]
+    assert math.isclose(least, theory.exact_block_norm2(E)) and least < min(norms2)
+    assert math.isclose(theory.exact_block_norm2(np.eye(9)[:T]), T - 1)
+    large = theory.exact_block_norm2(random_signs(300, 750))
+    assert math.isclose(large, 299 / (1 - 300 / 750) ** 3, rel_tol=0.1)
 
 
 @pytest.mark.parametrize("T, d_e, q", ((4, 3, 2), (4, 6, 3), (3, 5, 1)))
 def test_descent_with_fixed_encodings_is_a_matrix_and_a_number(T, d_e, q):
-    E, d, lr = random_signs(T, d_e, 1), 2, 1.0
+    E, d, lr = random_signs(T, d_e), 2, 1.0
     (X, y), W, V = all_sequences(T, d, q), np.zeros((d + d_e, d + d_e)), np.zeros((d, d + d_e))
-    losses = theory.fixed_losses(E, d, q, lr, 60)
-    for L_exact in losses:
+    losses = theory.fixed_descend(E, q, lr, 60, d)
+    for exact in losses:
         L, dW, dV = sts.loss_and_grads(W, V, X, y, E)
-        assert math.isclose(L, L_exact, rel_tol=1e-10)
+        assert math.isclose(L, exact, rel_tol=1e-10)
         W, V = W - lr * dW, V - lr * dV
     assert losses[-1] < 0.8 * losses[0]
 
 
-@pytest.mark.parametrize("d_e", (16, 32))
-def test_late_growth_with_fixed_random_signs_is_set_by_the_norm_of_exact_selection(d_e):
-    E, lr = random_signs(8, d_e, 2), 2.0
-    L = theory.fixed_losses(E, 3, 3, lr, 8000)
-    growth = (1 / L[-1] - 1 / L[-100]) / 99
-    assert math.isclose(growth, 4 * lr / theory.selection_norm2(E), rel_tol=0.05)
+def test_fixed_encodings_converge_at_the_rate_of_their_block_if_they_are_independent():
+    dependent, independent = (theory.fixed_descend(random_signs(8, d_e), 3, 2.0, 8000, 3)
+                              for d_e in (6, 32))
+    growth = (1 / independent[-1] - 1 / independent[-101]) / 100
+    norm2 = theory.exact_block_norm2(random_signs(8, 32))
+    assert math.isclose(growth, 4 * 2 / norm2, rel_tol=0.05)
+    assert independent[-1] < 0.001 * 0.5 and dependent[-1] > 0.1 * 0.5         # d/(2q) is 0.5
 
 
 # Rates and costs

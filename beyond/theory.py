@@ -208,7 +208,7 @@ def length_loss(L, T, T_test, d, q):
     return d / (2 * q) * ((D - R) ** 2 + (D - q) * R ** 2 / (q * G)) / D ** 2
 
 
-# Fixed random signs, first while a is small.  Pi = I - 11^T/T.
+# Fixed random signs, while a is small.  Pi = I - 11^T/T.
 
 
 def fixed_norm2(T, d_e):
@@ -244,48 +244,51 @@ def new_position_share(T, d_e):
     return T / (T + d_e - 1)
 
 
-def selection_norm2(E):
-    """The least ||B||^2 of a PE-PE block of W that selects exactly with the fixed PE E (T, d_e).
+def exact_block(E):
+    """W's block B (d_e, d_e) on encodings with E B E^T = I, for fixed encodings E (T, d_e).
 
-    The logits of y are M 1_y, with M = E B E^T (T, T) and 1_y the indicator of y.  With M = I they
-    are 1 at selected positions, else 0.  M = I + 1 w^T gives the same attention.  The least B for M
-    has ||B||^2 = tr(M^T K M K), with K = (E E^T)^-1.  The best w is -K 1/(1^T K 1), so this becomes
-    tr K^2 - 1^T K^3 1/(1^T K 1).  It is T - 1 for orthonormal E, and for random signs and large T
-    about T/(1 - T/d_e)^3 (by the Marchenko-Pastur distribution of the eigenvalues of E E^T).
-    M has no higher rank than E.  So linearly dependent PE, such as random signs with d_e < T, have
-    no B with M = I, and the answer is inf.
-
-    So nothing bounds the loss of fixed random signs with d_e >= T from below.  Two things set the
-    pace, see fixed_losses.  Late, for q >= 3, 1/L grows by nearly 4 lr/||B||^2 a step, as it does
-    with W* for B (measured; for q <= 2 attention needs less than equal logits, and 1/L may grow
-    faster).  Before, M lags where E E^T has small eigenvalues: a step moves M by their products.
+    With a B the logits are a at selected positions and 0 at others, without any error.  B exists
+    if the rows of E are linearly independent, as those of random signs mostly are for d_e >= T.
+    For d_e < T none exists, since the rank of E B E^T is at most d_e.
     """
-    if np.linalg.matrix_rank(E) < len(E):
-        return math.inf
-    K = np.linalg.inv(E @ E.T)
-    return np.trace(K @ K) - (K @ K @ K).sum() / K.sum()
+    return np.linalg.pinv(E) @ np.linalg.pinv(E).T
 
 
-def fixed_losses(E, d, q, lr, steps):
-    """L at each step (steps + 1,) of gradient descent from zero with any fixed PE E (T, d_e).
+def exact_block_norm2(E):
+    """The least squared norm of a block B with which logits differ as with exact_block.
 
-    The symmetries above leave V = alpha V*, and of W the PE-PE block B.  L depends on M = E B E^T.
-    As dL/dB = E^T dL/dM E, a step takes lr S dL/dM S from M, with S = E E^T.  All subsets count.
+    With S = E E^T and 1 the vector of ones it is tr(S^-2) - (1^T S^-3 1)/(1^T S^-1 1): softmax
+    ignores what all logits of a query have in common.  It is T - 1 for orthonormal PE, and for
+    random signs and large T near (T - 1)(1 - T/d_e)^-3.  In the end, for q >= 3, 1/L grows by
+    nearly 4 lr over this a step, as with ||W*||^2 above (measured): all eigenvalues of S count, the
+    least ones most.  They also make the wait for this rate long, since a step moves E B E^T by
+    S (dL/dM) S, see fixed_descend.  For q = 1, and for q = 2 with d_e near T, attention needs less
+    than equal logits, and 1/L grows faster.
     """
-    S, subsets = E @ E.T, list(itertools.combinations(range(len(E)), q))
-    Y, losses = np.zeros((len(subsets), len(E))), []
-    np.put_along_axis(Y, np.array(subsets), 1, axis=1)                  # the rows are all 1_y
-    M, alpha = np.zeros_like(S), 0.0
-    for _ in range(steps + 1):
-        P = np.exp(Y @ M.T)
-        P /= P.sum(axis=1, keepdims=True)                               # (subsets, T)
-        r = alpha * P - Y / q
-        losses.append(d / 2 * (r ** 2).sum() / len(Y))
-        g = d / len(Y) * r                                              # dL/d(alpha P)
-        mean = (P * g).sum(axis=1, keepdims=True)
-        M = M - lr * S @ (alpha * P * (g - mean)).T @ Y @ S
-        alpha -= lr / d * mean.sum()
-    return np.array(losses)
+    inverse, ones = np.linalg.inv(E @ E.T), np.ones(len(E))
+    common = inverse @ ones
+    return np.trace(inverse @ inverse) - common @ inverse @ common / (ones @ common)
+
+
+def fixed_descend(E, q, lr, steps, d):
+    """L before each step (steps,) of gradient descent on the population loss; fixed E (T, d_e).
+
+    B changes logits only through M = E B E^T, in which column i holds what position i in y adds.  B
+    moves by -lr E^T (dL/dM) E, so M moves by -lr S (dL/dM) S.  V stays a multiple alpha of V*, and
+    token blocks stay 0, as X may be rotated.  All subsets count: for small T.
+    """
+    T, L = len(E), []
+    S, M, alpha = E @ E.T, np.zeros((T, T)), 0.0
+    Y = np.array([[i in y for i in range(T)] for y in itertools.combinations(range(T), q)], float)
+    for _ in range(steps):
+        A = Y @ M.T
+        P = np.exp(A - A.max(axis=1, keepdims=True))
+        P /= P.sum(axis=1, keepdims=True)
+        r = alpha * P - Y / q                               # L = d/2 times the mean of its squares
+        L.append(d / 2 * (r * r).sum() / len(Y))
+        dA = d * alpha * P * (r - (P * r).sum(axis=1, keepdims=True)) / len(Y)
+        M, alpha = M - lr * S @ (dA.T @ Y) @ S, alpha - lr * (r * P).sum() / len(Y)
+    return np.array(L)
 
 
 # Training on samples with keys Z.  All of this part is to leading order in lr/n.
@@ -499,16 +502,16 @@ def demo():
         print(f"  {length:6d}                {test_loss(*stochastic, length, d, q).min():.3f}   "
               f"{fixed_test_loss(*fixed, T, length, d, q).min():.3f}")
 
-    T, t = 10, np.array([1000, 4000, 8000])
-    print(f"\nFixed random signs, T = {T}, lr 1, one draw: growth of 1/L over 4 lr/||B||^2.\n\n"
-          "  d_e   ||B||^2   least eigenvalue of E E^T  " + "".join(f"   t = {x}" for x in t))
-    for d_e in 15, 20, 40:
-        E = (2 * np.random.default_rng(1).integers(2, size=(T, d_e)) - 1) / math.sqrt(d_e)
-        L, norm2 = fixed_losses(E, d, q, 1.0, t[-1]), selection_norm2(E)
-        growth = (1 / L[t] - 1 / L[t - 10]) / 10 * norm2 / 4
-        least = np.linalg.eigvalsh(E @ E.T)[0]
-        print(f"  {d_e:3}     {norm2:5.1f}                       {least:.3f}   "
-              + "".join(f"      {x:.2f}" for x in growth))
+    T, t, rng = 10, 6000, np.random.default_rng(0)
+    print(f"\nFixed random signs, one draw, T = {T}, lr 2: what is left of d/(2q) after {t}"
+          "\nsteps, and the growth of 1/L over 4 lr/exact_block_norm2(E).\n"
+          "\n  d_e    left    growth    exact_block_norm2(E)/(T - 1)")
+    for d_e in 8, 15, 20, 40:
+        E = rng.choice([-1, 1], (T, d_e)) / np.sqrt(d_e)
+        L = fixed_descend(E, q, 2.0, t, d)
+        norm2 = exact_block_norm2(E) if d_e > T else np.nan
+        growth = (1 / L[-1] - 1 / L[-1001]) / 1000 * norm2 / (4 * 2.0)
+        print(f"  {d_e:3}  {L[-1] * 2 * q / d:6.2%}    {growth:6.3f}    {norm2 / (T - 1):6.2f}")
 
     T, lr, steps = 50, 3.0, np.array([5000, 15_000, 50_000])
     print(f"\nThe full model, keys [Z, z_query], T = {T}, lr {lr:g}: L over full_model_loss."
