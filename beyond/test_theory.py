@@ -208,6 +208,47 @@ def test_the_first_step_of_fixed_random_signs():
     assert math.isclose(new / np.mean(trained), theory.new_position_share(T, d_e), rel_tol=1e-12)
 
 
+def random_signs(T, d_e):
+    return sts.positional_encoding("rademacher", T, d_e, np.random.default_rng(0))
+
+
+def test_independent_encodings_have_a_block_with_exact_logits():
+    T, E = 7, random_signs(7, 12)
+    B, inverse, rng = theory.exact_block(E), np.linalg.pinv(E), np.random.default_rng(0)
+    for y in itertools.combinations(range(T), 3):
+        logits = E @ B @ E[list(y)].sum(axis=0)
+        np.testing.assert_allclose(logits, np.isin(range(T), y), atol=1e-12)
+    K = np.linalg.inv(E @ E.T)
+    best = -K.sum(axis=0) / K.sum()                     # all logits of y less the same number
+    least, *norms2 = [np.linalg.norm(inverse @ (np.eye(T) + w) @ inverse.T) ** 2 for w in
+                      (best, 0 * best, *(best + 0.1 * rng.standard_normal((9, T))))]
+    assert math.isclose(least, theory.exact_block_norm2(E)) and least < min(norms2)
+    assert math.isclose(theory.exact_block_norm2(np.eye(9)[:T]), T - 1)
+    large = theory.exact_block_norm2(random_signs(300, 750))
+    assert math.isclose(large, 299 / (1 - 300 / 750) ** 3, rel_tol=0.1)
+
+
+@pytest.mark.parametrize("T, d_e, q", ((4, 3, 2), (4, 6, 3), (3, 5, 1)))
+def test_descent_with_fixed_encodings_is_a_matrix_and_a_number(T, d_e, q):
+    E, d, lr = random_signs(T, d_e), 2, 1.0
+    (X, y), W, V = all_sequences(T, d, q), np.zeros((d + d_e, d + d_e)), np.zeros((d, d + d_e))
+    losses = theory.fixed_descend(E, q, lr, 60, d)
+    for exact in losses:
+        L, dW, dV = sts.loss_and_grads(W, V, X, y, E)
+        assert math.isclose(L, exact, rel_tol=1e-10)
+        W, V = W - lr * dW, V - lr * dV
+    assert losses[-1] < 0.8 * losses[0]
+
+
+def test_fixed_encodings_converge_at_the_rate_of_their_block_if_they_are_independent():
+    dependent, independent = (theory.fixed_descend(random_signs(8, d_e), 3, 2.0, 8000, 3)
+                              for d_e in (6, 32))
+    growth = (1 / independent[-1] - 1 / independent[-101]) / 100
+    norm2 = theory.exact_block_norm2(random_signs(8, 32))
+    assert math.isclose(growth, 4 * 2 / norm2, rel_tol=0.05)
+    assert independent[-1] < 0.001 * 0.5 and dependent[-1] > 0.1 * 0.5         # d/(2q) is 0.5
+
+
 # Rates and costs
 
 
@@ -251,9 +292,19 @@ def test_the_plateau_in_closed_form_is_near_the_recursion(T, d, q, lr, norm2):
     counted = theory.count_steps(0.5, T, d, q, lr, norm2)
     closed = theory.plateau(T, d, q, lr, math.inf, norm2)
     assert math.isclose(counted, closed, rel_tol=0.09)
+    assert theory.plateau_holds(T, d, q, lr, 8 * lr * (d + q), norm2)
+    assert not theory.plateau_holds(T, d, q, lr, 7.9 * lr * (d + q), norm2)     # too much noise
     wait = T * (norm2 or T - 1) / (2 * lr * d)          # noise is in the way of W, not of V
     noisy = theory.plateau(T, d, q, lr, T * lr / 2, norm2)
     assert math.isclose(noisy - closed, wait * (1 + 2 * q / T * math.log(T / q)), rel_tol=1e-9)
+
+
+@pytest.mark.parametrize("T, d, q, norm2", (
+    (12, 2, 4, None), (1000, 50, 3, 300), (60, 20, 1, 60), (20, 1, 3, None)))
+def test_outside_its_domain_the_closed_form_of_the_plateau_is_worse(T, d, q, norm2):
+    counted = theory.count_steps(0.5, T, d, q, 1, norm2)
+    assert abs(counted / theory.plateau(T, d, q, 1, math.inf, norm2) - 1) > 0.09
+    assert not theory.plateau_holds(T, d, q, 1, math.inf, norm2)
 
 
 def test_with_the_mean_as_query_W_learns_q_squared_times_more_slowly():
@@ -267,9 +318,9 @@ def test_with_the_mean_as_query_W_learns_q_squared_times_more_slowly():
 
 @pytest.mark.parametrize("q", (2, 3, 5))
 def test_the_full_model_with_the_sum_has_rate_one_over_q(q):
-    """Of L / law the logarithm, and the slope of log L against log t, go to 0 and to -1/q."""
+    """L / full_model_loss goes to 1, and the slope of log L against log t to -1/q."""
     L, _, _ = theory.descend(full, 1.0, 20_000, (20, 5), 10, 5, q, "sum")
-    ratios = [L[t] / theory.full_model_law(t, 10, 5, q, "sum", 1.0) for t in (200, 20_000)]
+    ratios = [L[t] / theory.full_model_loss(t, 10, 5, q, "sum", 1.0) for t in (200, 20_000)]
     assert abs(ratios[1] - 1) < abs(ratios[0] - 1) and abs(ratios[1] - 1) < 0.1
     slope = math.log(L[20_000] / L[10_000]) / math.log(2)
     assert math.isclose(slope, -1 / q, rel_tol=0.1)
@@ -282,8 +333,8 @@ def test_the_full_model_with_the_mean_has_rate_one_over_t(q, onehot):
     query = "sum" if q == 1 else "mean"                     # the same for one selected token
     slopes, norms2 = (one_hot_full, (T - 1, 1, 5)) if onehot else (full, (d_e, 5))
     L = theory.descend(slopes, lr, 8000, norms2, T, 5, q, query)[0]
-    law = 1 / theory.full_model_law(1.0, T, 5, q, query, lr, d_e, onehot)
-    assert math.isclose((1 / L[-1] - 1 / L[4000]) / 4000, law, rel_tol=0.03)
+    growth = 1 / theory.full_model_loss(1.0, T, 5, q, query, lr, d_e, onehot)
+    assert math.isclose((1 / L[-1] - 1 / L[4000]) / 4000, growth, rel_tol=0.03)
 
 
 @pytest.mark.parametrize("T, q", ((10, 3), (20, 2)))
@@ -294,7 +345,7 @@ def test_the_full_model_with_the_sum_and_one_hot_encodings_has_rate_one_over_t(T
     m = a[-1] + q * (b[-1] - a[-1]) / T
     assert math.isclose(alpha[-1], (q + math.exp((q - 1) * m)) / q, rel_tol=0.01)
     norm2 = np.linalg.norm(np.eye(T) - 1 / q) ** 2
-    assert math.isclose(4 * lr * theory.full_model_law(1, T, d, q, "sum", lr, None, True), norm2)
+    assert math.isclose(4 * lr * theory.full_model_loss(1, T, d, q, "sum", lr, None, True), norm2)
     slope = (q - 1) * math.exp((q - 1) * m) / q
     N = norm2 - (T / q) ** 2 * (T / q - 1) ** 2 / ((T / q) ** 2 + d * slope ** 2)
     growth = (1 / L[-1] - 1 / L[-3000]) / 2999
@@ -307,7 +358,7 @@ def test_the_full_model_with_the_sum_and_one_hot_encodings_has_rate_one_over_t(T
 
 @pytest.mark.parametrize("a", (1.5, 4.0, 7.0))
 @pytest.mark.parametrize("T_test", (10, 30, 400))
-def test_the_length_law_is_the_loss_with_the_best_alpha(a, T_test):
+def test_the_loss_at_other_lengths_is_that_with_the_best_alpha(a, T_test):
     T, d, q = 30, 5, 3
     _, alpha = with_best_alpha(a, T, d, q)
     L = one_hot(a, alpha, T, d, q)[0]
@@ -374,7 +425,7 @@ def test_curvature_is_the_largest_one_at_the_solution(T, d, q):
     assert math.isclose(np.mean(curvatures[20:]), theory.curvature(T, d, q), rel_tol=0.04)
 
 
-def test_theory_stands_alone_and_what_its_tour_compares_with_laws_tends_to_1(tmp_path):
+def test_theory_stands_alone_and_what_its_tour_compares_tends_to_1(tmp_path):
     shutil.copy(HERE / "theory.py", tmp_path)
     done = subprocess.run([sys.executable, "-I", "theory.py"], cwd=tmp_path, capture_output=True,
                           text=True)
@@ -384,57 +435,3 @@ def test_theory_stands_alone_and_what_its_tour_compares_with_laws_tends_to_1(tmp
                                    if row[:1] in (["100000"], ["50000"])]
     np.testing.assert_allclose([growth[-1], lengths[2], lengths[4]], 1, atol=0.01)
     np.testing.assert_allclose(full_model[1:], 1, atol=0.1)
-
-
-# Fixed encodings on the trained positions
-
-
-def signs(T, d_e):
-    return np.random.default_rng(0).choice([-1.0, 1], (T, d_e)) / math.sqrt(d_e)
-
-
-def test_independent_encodings_have_a_block_with_exact_logits():
-    E = signs(10, 15)
-    B = theory.exact_block(E)
-    np.testing.assert_allclose(E @ B @ E.T, np.eye(10), atol=1e-10)
-    rng, least = np.random.default_rng(1), theory.exact_block_norm2(E)
-    inverse = np.linalg.pinv(E)
-    norms = [(inverse @ (np.eye(10) + np.outer(np.ones(10), c)) @ inverse.T) for c in
-             0.1 * rng.standard_normal((200, 10))]
-    assert least < min((block ** 2).sum() for block in [B, *norms])
-    assert theory.exact_block_norm2(np.eye(10)) == pytest.approx(9)
-    dependent = signs(10, 8)
-    logits = dependent @ theory.exact_block(dependent) @ dependent.T
-    assert abs(logits - np.eye(10)).max() > 0.1
-
-
-def test_fixed_encodings_descend_as_gradients_say():
-    """As one-hot ones do, and for others as complex steps through the loss of B say."""
-    L = theory.descend(theory.onehot_slopes, 0.5, 50, (6, 3), 7, 3, 2)[0]
-    np.testing.assert_allclose(theory.fixed_descend(np.eye(7), 2, 0.5, 50, 3), L[:-1], rtol=1e-9)
-
-    def loss(B, alpha):
-        A = np.array([[E[j] @ B @ E[list(y)].sum(axis=0) for j in range(4)] for y in subsets])
-        P = np.exp(A) / np.exp(A).sum(axis=1, keepdims=True)
-        return 1.5 * ((alpha * P - [[(j in y) / 2 for j in range(4)] for y in subsets]) ** 2
-                      ).sum() / len(subsets)
-
-    E, subsets = signs(4, 3), list(itertools.combinations(range(4), 2))
-    B, alpha, losses = np.zeros((3, 3)), 0.0, []
-    for _ in range(6):
-        losses.append(loss(B, alpha))
-        dB = np.array([[loss(B + 1e-30j * np.outer(i, j), alpha).imag / 1e-30 for j in np.eye(3)]
-                       for i in np.eye(3)])
-        d_alpha = loss(B, alpha + 1e-30j).imag / 1e-30
-        B, alpha = B - 0.7 * dB, alpha - 0.7 / 3 * d_alpha
-    np.testing.assert_allclose(theory.fixed_descend(E, 2, 0.7, 6, 3), losses, rtol=1e-9)
-
-
-def test_fixed_encodings_converge_at_the_rate_of_their_block_if_they_are_independent():
-    growth, left = [], []
-    for d_e in 8, 40:
-        L = theory.fixed_descend(signs(10, d_e), 3, 2.0, 6000, 5)
-        left.append(L[-1] * 6 / 5)
-        growth.append((1 / L[-1] - 1 / L[-1001]) / 1000)
-    assert left[0] > 0.1 and left[1] < 0.002
-    assert 0.9 < growth[1] * theory.exact_block_norm2(signs(10, 40)) / 8 < 1.05

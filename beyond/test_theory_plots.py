@@ -66,7 +66,7 @@ def made_up_run(key, c, factor):
         run |= {"error": unit * np.array([[9.0], [factor * share]]), "loss": unit * np.r_[
             np.full(c.steps - 100, 9), np.full(100, 1e-5 * factor * c.batch)]}
     if name == "separation":
-        share = 1.2 * factor * (1 - c.hidden[0] / (5 * c.T))
+        share = 1.2 * factor * (1 - c.hidden[0] / (6 * c.T))
         run |= {"tests": np.array([[c.T, c.q]]), "error": np.array([[9.0], [share * unit]])}
     if name == "width":
         run |= {"tests": np.array([[c.T, c.q]]), "error": np.array(
@@ -171,11 +171,12 @@ def test_noise(made_up):
     assert_shown(axis, (1, 2.7), (1, 2.7), THEORY)
     plateaus = delays + [runs[key] for key in runs if key[1] == "plateau"]
     assert_measured(measured, {
-        "lr (d + q)/n at most 1/8: delay of the plateau / law": f[size <= 1 / 8],
-        "lr (d + q)/n 1/4 to 3/8: delay of the plateau / law": f[(size > 1 / 8) & (size < 1 / 2)],
-        "lr (d + q)/n 1/2: delay of the plateau / law": f[size == 1 / 2],
-        "n = 32, K = 1, 2, 4: delay of the plateau / law": f[12:15],
-        "theory.plateau: steps to half of d/(2q) / law": [
+        "lr (d + q)/n at most 1/8: delay of the plateau / formula": f[size <= 1 / 8],
+        "lr (d + q)/n 1/4 to 3/8: delay of the plateau / formula":
+            f[(size > 1 / 8) & (size < 1 / 2)],
+        "lr (d + q)/n 1/2: delay of the plateau / formula": f[size == 1 / 2],
+        "n = 32, K = 1, 2, 4: delay of the plateau / formula": f[12:15],
+        "theory.plateau: steps to half of d/(2q) / formula": [
             [run["half"] / theory_plots.predicted_plateau(run["config"]) for run in found]
             for found in plateaus if theory_plots.plateau_holds(found[0]["config"])],
         "default run, fresh: delay of the plateau": laws[15] * f[15],
@@ -192,7 +193,7 @@ def test_length(made_up):
     assert_measured(measured, {
         "random signs: training loss / floor": factors(runs, "length", "floor"),
         "random signs, T to 40 T: error / predicted": [factors(runs, "length", "signs")[0]] * 5,
-        "orthonormal, 2 T to 8 T: error / law of length": np.repeat(f, 3),
+        "orthonormal, 2 T to 8 T: error / formula": np.repeat(f, 3),
         **{f"scaled logits at {k} T: error / predicted":
            factors(runs, "gd", "stochastic")[0] * k * 200 for k in (2, 5, 20, 80, 500)},
         "the same: standard error of a ratio": [[k * 20] * 3 for k in (2, 5, 20, 80, 500)]})
@@ -231,7 +232,7 @@ def test_tests(made_up):
         "random signs, fixed: e.We, new over trained":
             0.5 * factors(runs, "tests", "signs", "fixed")[0],
         "fixed, 4 lengths: least error / exact": [fixed] * 4,
-        "fixed signs, d_e 25 to 400, step 60: e.We, new over trained / law":
+        "fixed signs, d_e 25 to 400, step 60: e.We, new over trained / formula":
             factors(runs, "tests", "share")})
 
 
@@ -249,7 +250,7 @@ def test_full_model(made_up):
         assert_shown(axis, t[t >= 1000], law[t[t >= 1000]], THEORY)
         assert_shown(axis, [np.sqrt(edges[1:] * edges[:-1])] * 3,
                      np.outer([run["factor"] for run in found], means), color)
-        expected.setdefault(f"{name}: recursion / law at t = 10^5", []).append(L[-1] / law[-1])
+        expected.setdefault(f"{name}: recursion / formula at t = 10^5", []).append(L[-1] / law[-1])
         expected[f"{name}: loss at the end / recursion"] = factors(runs, "full_model", name)
     assert_measured(measured, expected)
 
@@ -298,10 +299,10 @@ def test_width(made_up):
 
 
 def test_separation(made_up):
-    """Made-up nets with m units have the share factor * (1 - m/(T d)) * 1.2."""
+    """Made-up nets with m units have the share 1.2 factor (1 - m/(6 T))."""
     runs, measured, (axis,) = made_up("separation")
     T, factor = np.array([10, 20, 40]), factors(runs, "separation")[::2]        # (T, seeds)
-    needed = 5 * T[:, None] * (1 - 0.1 / (1.2 * factor))
+    needed = 6 * T[:, None] * (1 - 0.1 / (1.2 * factor))
     attention = np.array([5 + made_up_width(3, n, run["factor"]) for n in SIZES[3]
                           for run in runs["width", 3, n, SIZES[3][n][0]]]).reshape(-1, 3)
     bound = 5 * np.array(list(SIZES[3])) * [1 - 0.1 * (n - 1) / (n - 3) for n in SIZES[3]]

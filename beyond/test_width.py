@@ -24,7 +24,7 @@ import width
 
 
 @pytest.mark.parametrize("T, d_e, q", ((8, 15, 3), (30, 6, 2), (5, 4, 1), (12, 9, 5)))
-def test_counts_have_the_law_of_single_scores(T, d_e, q):
+def test_counts_have_the_moments_of_single_scores(T, d_e, q):
     """In each statistic of a draw, for two values of a, with encodings that are drawn in full."""
     rng, draws = np.random.default_rng(0), 6000
     gaps, selected, counts = width.sample_scores(rng, T, d_e, q, draws)
@@ -159,7 +159,7 @@ def test_naming_one_position_takes_log2_T_dimensions_and_a_constant():
 
 
 @pytest.mark.parametrize("T, q", ((20, 1), (10 ** 6, 1), (20, 2), (10 ** 6, 2)))
-def test_the_needed_width_obeys_the_birthday_law(T, q):
+def test_the_needed_width_is_the_birthday_width(T, q):
     value, error = width.needed_width(T, q, 0.1, 16, np.random.default_rng(0), True, 8000)
     assert 0 < error < 0.02 * value
     assert abs(value - width.birthday_width(T, q, 0.1, 16)) < 5 * error

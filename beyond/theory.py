@@ -20,9 +20,9 @@ Throughout this file we have, as in sts.py:
     L            population loss, the mean of 1/2 ||f - STS||^2; the zero predictor has d/(2q)
     lr, t        learning rate, number of steps
 
-PE are stochastic (new at every step), fixed, or one-hot.  Stochastic and
-fixed ones are orthonormal here: random signs times distinct coordinate vectors.  With W = a W* all
-draws of them give the same P.  Where PE are random signs, we say so; see also width.py.
+PE are stochastic (new at every step), fixed, or one-hot.  Stochastic and fixed PE are orthonormal
+here: random signs times distinct coordinate vectors.  With W = a W* all draws of them give the same
+P.  Where PE are random signs, we say so; see also width.py.
 
 From W = 0, V = 0, gradient descent on L keeps W = a W* and V = alpha V*, with one-hot and with
 stochastic PE.  The reason is symmetry.  Suppose an orthogonal map of the weights does not change
@@ -37,7 +37,7 @@ leaves the gradient as it is, and the next weights too.  Block by block:
     V_x                  Map all tokens by an orthogonal O, and V_x to O V_x O^T: L stays the same.
                          At a multiple of I the gradient commutes with every O, so it is one, too.
     W, PE-PE block,      The coordinates of all PE may be permuted and change sign.  A matrix that
-    stochastic PE           commutes with all these maps is a multiple of I.
+    stochastic PE        commutes with all these maps is a multiple of I.
     W, PE-PE block,      Positions may be permuted.  A matrix that commutes with permutations is
     one-hot PE           a I + w 11^T.  With keys Z, softmax ignores what 11^T adds to all logits,
                          so the gradient is orthogonal to 11^T: a multiple of I - 11^T/T.
@@ -53,7 +53,6 @@ P does not depend on X, and the tokens integrate out.  With r = f - STS = dL/df 
     r = sum_j r_j x_j,   r_j = alpha P_j - 1[j in y]/q,     L = d/2 sum_j r_j^2, the mean over y, E.
 """
 
-import itertools
 import itertools
 import math
 
@@ -259,9 +258,12 @@ def exact_block_norm2(E):
     """The least squared norm of a block B with which logits differ as with exact_block.
 
     With S = E E^T and 1 the vector of ones it is tr(S^-2) - (1^T S^-3 1)/(1^T S^-1 1): softmax
-    ignores what all logits of a query have in common.  It is T - 1 for orthonormal PE.  In the end
-    1/L grows by 4 lr over this a step, as with ||W*||^2 above: so all eigenvalues of S set the
-    speed, the least ones most.  For random signs and large T it is near (T - 1)(1 - T/d_e)^-3.
+    ignores what all logits of a query have in common.  It is T - 1 for orthonormal PE, and for
+    random signs and large T near (T - 1)(1 - T/d_e)^-3.  In the end, for q >= 3, 1/L grows by
+    nearly 4 lr over this a step, as with ||W*||^2 above (measured): all eigenvalues of S count, the
+    least ones most.  They also make the wait for this rate long, since a step moves E B E^T by
+    S (dL/dM) S, see fixed_descend.  For q = 1, and for q = 2 with d_e near T, attention needs less
+    than equal logits, and 1/L grows faster.
     """
     inverse, ones = np.linalg.inv(E @ E.T), np.ones(len(E))
     common = inverse @ ones
@@ -420,7 +422,7 @@ def onehot_full_model_slopes(a, b, alpha, T, d, q, query="sum"):
     return L, c * q * g_in + c * c * q * g_query - dw / T, dw / T, dalpha
 
 
-def full_model_law(t, T, d, q, query, lr=1.0, d_e=None, onehot=False):
+def full_model_loss(t, T, d, q, query, lr=1.0, d_e=None, onehot=False):
     """What L of the full model tends to as the number of steps t grows; t may be an array.
 
     "mean": the query and the selected positions have the same logit, so alpha stays bounded and has
@@ -485,8 +487,8 @@ def demo():
           f"{0.01 * d / (2 * q):.4f} < {eps:.4f} = d T/(100 (T - q) q), the largest eps")
 
     print(f"\nOrthonormal PE, d_e = {T - 1}, trained at T = {T} as above: L at other lengths, over"
-          "\nthe law that reads it off the training loss.\n"
-          "\n     step    L(400)  over law    L(2000)  over law")
+          "\nlength_loss, which reads it off the training loss.\n"
+          "\n     step    L(400)      over    L(2000)      over")
     for t in 10_000, 30_000, 100_000:
         near, far = (test_loss(a[t], alpha[t], length, d, q) for length in (400, 2000))
         print(f"  {t:7d}   {near:.5f}    {near / length_loss(L[t], T, 400, d, q):.4f}"
@@ -501,7 +503,7 @@ def demo():
               f"{fixed_test_loss(*fixed, T, length, d, q).min():.3f}")
 
     T, t, rng = 10, 6000, np.random.default_rng(0)
-    print(f"\nFixed random signs, trained positions, T = {T}, lr 2: what is left of d/(2q) after {t}"
+    print(f"\nFixed random signs, one draw, T = {T}, lr 2: what is left of d/(2q) after {t}"
           "\nsteps, and the growth of 1/L over 4 lr/exact_block_norm2(E).\n"
           "\n  d_e    left    growth    exact_block_norm2(E)/(T - 1)")
     for d_e in 8, 15, 20, 40:
@@ -512,8 +514,8 @@ def demo():
         print(f"  {d_e:3}  {L[-1] * 2 * q / d:6.2%}    {growth:6.3f}    {norm2 / (T - 1):6.2f}")
 
     T, lr, steps = 50, 3.0, np.array([5000, 15_000, 50_000])
-    print(f"\nThe full model, keys [Z, z_query], T = {T}, lr {lr:g}: L over its law for large t."
-          "\nThe law is t^(-1/q) for orthonormal PE (d_e = 100) and the sum, else 1/t.\n"
+    print(f"\nThe full model, keys [Z, z_query], T = {T}, lr {lr:g}: L over full_model_loss."
+          "\nThis falls like t^(-1/q) for orthonormal PE (d_e = 100) and the sum, else like 1/t.\n"
           "\n                 orthonormal            one-hot"
           "\n     step       sum     mean       sum     mean")
     columns = []
@@ -521,7 +523,7 @@ def demo():
                                    (True, onehot_full_model_slopes, (T - 1, 1, d))):
         for query in "sum", "mean":
             L = descend(slopes, lr, steps[-1], norms2, T, d, q, query)[0]
-            columns.append(L[steps] / full_model_law(steps, T, d, q, query, lr, 100, onehot))
+            columns.append(L[steps] / full_model_loss(steps, T, d, q, query, lr, 100, onehot))
     for t, ratios in zip(steps, np.transpose(columns)):
         print(f"  {t:7d}   " + "  ".join(f"{ratio:7.3f}" for ratio in ratios))
 

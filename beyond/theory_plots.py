@@ -3,7 +3,7 @@
     python beyond/theory_plots.py                   all, into beyond/figures/
     python beyond/theory_plots.py noise --quick     one of them, on small tasks, into runs/quick/
 
-Each figure has a part of this file: its runs, its drawing, and what is measured of the runs, mostly
+Each figure has a part of this file: its runs, its picture, and what is measured of the runs, mostly
 over what theory says, so that it should be 1.  Theory is grey (in `tests` it is lines), what is
 measured is coloured (there it is points).  Flags, seeds and kept runs are as in plots.py.
 
@@ -126,7 +126,7 @@ def dynamics(runs):
                 (run["config"].steps, numbers(run)[k])
                 for found in curve(runs, "dynamics", law) for run in found]), marker, color)
     c = longest[0]["config"]
-    lines = axes["L"].lines                     # for each law what is measured, and what is exact
+    lines = axes["L"].lines                     # for each what is measured, and what is exact
     axes["L"].set(title="loss L", xlabel="step t", yscale="log")
     axes["1/L"].legend(list(zip(lines[::2], lines[1::2])), LAWS, title="encodings",
                        loc="upper left", handlelength=3)
@@ -222,23 +222,23 @@ def noise(runs):
              xlabel="predicted: 1 + lr T/(2nK)", ylabel="measured")
     axis.legend(loc="upper left")
     plots.caption(figure, "Points: means of 3 seeds, and their range. Filled: lr (d + q)/n is at "
-                  "most 1/8, small enough for the law. Fresh batches of n, K draws in a step.")
+                  "most 1/8, small enough for the formula. Fresh batches of n, K draws in a step.")
     return figure
 
 
 def measured_noise(runs):
-    """The delay over its law, which is for small lr (d + q)/n; the plateau over its closed form."""
+    """Delay and plateau over their formulas; that of the delay is for small lr (d + q)/n."""
     delays = [delay(found) for found in curve(runs, "noise", "delay")]
     draws = [delay(found) for found in curve(runs, "noise", "delay", "orthonormal, K = 1, 2, 4")]
     default, batch = runs["noise", "delay", "random signs", 4.0], runs["noise", "full batch"]
-    rows = {f"lr (d + q)/n {text}: delay of the plateau / law": [
+    rows = {f"lr (d + q)/n {text}: delay of the plateau / formula": [
         measured / predicted for size, predicted, measured in delays if low < size <= high]
         for text, low, high in (
             ("at most 1/8", 0, 1 / 8), ("1/4 to 3/8", 1 / 8, 3 / 8), ("1/2", 3 / 8, 1 / 2))}
     return rows | {
-        "n = 32, K = 1, 2, 4: delay of the plateau / law": [
+        "n = 32, K = 1, 2, 4: delay of the plateau / formula": [
             measured / predicted for _, predicted, measured in draws],
-        "theory.plateau: steps to half of d/(2q) / law": [
+        "theory.plateau: steps to half of d/(2q) / formula": [
             [half_step(run) / predicted_plateau(run["config"]) for run in found]
             for kind in ("delay", "plateau") for found in curve(runs, "noise", kind)
             if plateau_holds(found[0]["config"])],
@@ -324,7 +324,7 @@ def measured_length(runs):
     floors, signs = curve(runs, "length", "floor"), runs["length", "signs"]
     c = runs["length", "orthonormal"][0]["config"]
     L, errors = late_errors(runs["length", "orthonormal"])
-    law = theory.length_loss(L[:, None], c.T, np.array(c.T_test), c.d, c.q)
+    predicted = theory.length_loss(L[:, None], c.T, np.array(c.T_test), c.d, c.q)
     drawn = runs["gd", "stochastic"]
     ratios, errors_of_ratios = np.transpose([[scaled_ratios(run, k * run["config"].T)
                                               for k in LONGER] for run in drawn])
@@ -334,7 +334,7 @@ def measured_length(runs):
             for found in floors],
         "random signs, T to 40 T: error / predicted": np.transpose([
             run["error"][-1] / predicted_errors(run, run["tests"][:, 0]) for run in signs]),
-        "orthonormal, 2 T to 8 T: error / law of length": np.ravel(errors[:, 1:] / law),
+        "orthonormal, 2 T to 8 T: error / formula": np.ravel(errors[:, 1:] / predicted),
         **{f"scaled logits at {k} T: error / predicted": of_seeds
            for k, of_seeds in zip(LONGER, ratios)},
         "the same: standard error of a ratio": errors_of_ratios}
@@ -408,7 +408,7 @@ def measured_tests(runs):
             new_over_trained(run) for run in signs]
     rows["fixed, 4 lengths: least error / exact"] = [
         curves[:, curves.mean(axis=0).argmin()] / path.min() for curves, path in pairs[:4]]
-    rows["fixed signs, d_e 25 to 400, step 60: e.We, new over trained / law"] = [
+    rows["fixed signs, d_e 25 to 400, step 60: e.We, new over trained / formula"] = [
         [new_over_trained(run) / theory.new_position_share(run["config"].T, run["config"].d_e)
          for run in found] for found in curve(runs, "tests", "share")]
     return rows
@@ -431,7 +431,7 @@ def full_exact(c):
     slopes, norms2 = ((theory.onehot_full_model_slopes, (c.T - 1, 1, c.d)) if onehot else
                       (theory.full_model_slopes, (c.d_e, c.d)))
     return (descend(slopes, c.lr, t[-1], norms2, c.T, c.d, c.q, c.query)[0],
-            theory.full_model_law(np.maximum(t, 1), c.T, c.d, c.q, c.query, c.lr, c.d_e, onehot))
+            theory.full_model_loss(np.maximum(t, 1), c.T, c.d, c.q, c.query, c.lr, c.d_e, onehot))
 
 
 def full_model(runs):
@@ -455,17 +455,17 @@ def full_model(runs):
     left.set(title="sum, orthonormal: $t^{-1/q}$", ylabel="loss L")
     right.set(title="mean, or one-hot with the sum: 1/t")
     plots.caption(figure, f"T = {c.T}, d = {c.d}, $d_e$ = {c.d_e}, lr = {c.lr:g}, fresh batches of "
-                  f"{c.batch}. Solid: exact. Dotted: law for large t. Points: trained, 3 seeds.")
+                  f"{c.batch}. Solid: exact. Dotted: for large t. Points: trained, 3 seeds.")
     return figure
 
 
 def measured_full_model(runs):
-    """Training over the recursion, and the recursion over its law at t = 10^5."""
+    """Training over the recursion, and the recursion over the formula at t = 10^5."""
     rows = {}
     for name in FULL:
         of_q = curve(runs, "full_model", name)
         paths = [full_exact(found[0]["config"]) for found in of_q]
-        rows[f"{name}: recursion / law at t = 10^5"] = [L[-1] / law[-1] for L, law in paths]
+        rows[f"{name}: recursion / formula at t = 10^5"] = [L[-1] / late[-1] for L, late in paths]
         rows[f"{name}: loss at the end / recursion"] = [
             [last_loss(run) / last_loss({"loss": L[:len(run["loss"])]}) for run in found]
             for found, (L, _) in zip(of_q, paths)]
@@ -662,8 +662,8 @@ def separation(runs):
     axis.set_yticks([20, 50, 100, 200, 500, 1000], [20, 50, 100, 200, 500, 1000])
     axis.minorticks_off()
     plots.caption(figure, f"For an error of {SHARE:.0%} of d/(2q): q = 3, d = 5, {len(nets[0])} "
-                  "seeds. All are trained by Adam, nets on fresh batches of 256, attention with "
-                  "stochastic random signs on one. Attention is tested with the mean of 16 draws.")
+                  "seeds. All are trained by Adam: nets on fresh batches of 256, attention on one full "
+                  "batch, with stochastic random signs, tested with the mean of 16 draws.")
     return figure
 
 
@@ -677,7 +677,7 @@ def measured_separation(runs):
                    net_bound(320) / attention[-1]}
 
 
-PARTS = {       # name: the arms, the drawing, what is measured, the headline
+PARTS = {       # name: the arms, the picture, what is measured, the headline
     "dynamics": (DYNAMICS, dynamics, measured_dynamics,
                  "Training follows two numbers, a and $\\alpha$; noise adds 10% to the plateau"),
     "noise": (NOISE, noise, measured_noise,

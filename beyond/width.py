@@ -36,32 +36,32 @@ import numpy as np
 
 
 @functools.lru_cache(1000)
-def coin_law(n):
+def coin_chances(n):
     """The probabilities of Bin(n, 1/2) = 0, 1, ..., n."""
     logs = np.concatenate([[0], np.cumsum(np.log(np.arange(1, n + 1)))])        # of the factorials
     return np.exp(logs[n] - logs - logs[::-1] - n * math.log(2))
 
 
 @functools.lru_cache(1000)
-def score_law(numbers, least=1e-30):
+def score_chances(numbers, least=1e-30):
     """The probabilities of an unselected position's score, given the encodings of y.
 
     numbers[k], of a tuple, says in how many of the d_e coordinates the q signs of the selected
     positions have a sum of absolute value k.  Such a coordinate adds k/d_e or -k/d_e to the score,
     with equal probability.  So the score is v/d_e, where v is a sum over k of independent variables
-    k (2 Bin(numbers[k], 1/2) - numbers[k]), and its law is a convolution of binomial laws.  Returns
-    the probabilities of v = m, m - 2, ..., -m as an array of m + 1 entries.  Binomial variables
-    leave out values with a probability of least or less.
+    k (2 Bin(numbers[k], 1/2) - numbers[k]), whose probabilities are a convolution of binomial ones.
+    Returns those of v = m, m - 2, ..., -m as an array of m + 1 entries.  Binomial variables leave
+    out values with a probability of least or less.
     """
-    law = np.ones(1)
+    chances = np.ones(1)
     for k, n in enumerate(numbers):
         if k and n:
-            coins = coin_law(n)
+            coins = coin_chances(n)
             coins = coins[coins > least]
             spread = np.zeros(k * (len(coins) - 1) + 1)
             spread[::k] = coins                                 # steps of 2k, where v has 2
-            law = np.convolve(law, spread)
-    return law / law.sum()
+            chances = np.convolve(chances, spread)
+    return chances / chances.sum()
 
 
 def sample_scores(rng, T, d_e, q, draws):
@@ -77,12 +77,12 @@ def sample_scores(rng, T, d_e, q, draws):
     U = signs.sum(axis=1)                                               # (draws, d_e)
     v = (signs @ U[:, :, None])[:, :, 0]                                # (draws, q), d_e times s_i
     numbers = np.stack([(abs(U) == k).sum(axis=1) for k in range(q + 1)], axis=1)
-    laws = [score_law(tuple(row)) for row in numbers.tolist()]
-    top = max(abs(v).max(), *(len(law) - 1 for law in laws))            # the lattice: top, top - 2,
+    chances = [score_chances(tuple(row)) for row in numbers.tolist()]
+    top = max(abs(v).max(), *(len(own) - 1 for own in chances))         # the lattice: top, top - 2,
     p = np.zeros((draws, top + 1))                                      # ..., -top
-    for row, law in zip(p, laws):
-        start = (top + 1 - len(law)) // 2
-        row[start:start + len(law)] = law
+    for row, own in zip(p, chances):
+        start = (top + 1 - len(own)) // 2
+        row[start:start + len(own)] = own
     counts = np.zeros((draws, 2 * top + 2))
     counts[:, :top + 1] = rng.multinomial(T - q, p)
     selected = (top - v) // 2
@@ -227,7 +227,7 @@ def top_attention(T, q, d_e):
     """
     if q < 3:
         n = np.arange(d_e + 1)
-        chance = coin_law(d_e) if q == 2 else n == d_e
+        chance = coin_chances(d_e) if q == 2 else n == d_e
         return float(chance @ tied(q, 0.5 ** n, 1.0, T - q))
     logs, S = np.concatenate([[0], np.cumsum(np.log(np.arange(1, d_e + 1)))]), 0
     for n in range(d_e + 1):
@@ -235,9 +235,9 @@ def top_attention(T, q, d_e):
         o = np.vstack([o, d_e - n - o.sum(axis=0)])
         o = o[:, o[2] >= 0]                                             # (3, patterns)
         chance = np.exp(logs[d_e] - logs[n] - logs[o].sum(axis=0) - d_e * math.log(4))
-        law, below = score_law((0, d_e - n, 0, n), 0), o.min(axis=0)
+        scores, below = score_chances((0, d_e - n, 0, n), 0), o.min(axis=0)
         m = (o == below).sum(axis=0)
-        S += chance @ tied(m, law[below], law[::-1].cumsum()[::-1][below], T - q)
+        S += chance @ tied(m, scores[below], scores[::-1].cumsum()[::-1][below], T - q)
     return float(S)
 
 
@@ -255,7 +255,7 @@ def birthday_share(T, q, d_e, K):
 
 
 def birthday_width(T, q, share, K):
-    """The birthday law: the least d_e for birthday_share, interpolated between whole numbers.
+    """The least d_e for birthday_share, interpolated between whole numbers.
 
     Like people who share a birthday, positions with equal encodings share the attention.
     q = 1: C is Poisson with mean l = T 2^(-d_e) for large T.  S, the mean of 1/(1 + C), is
