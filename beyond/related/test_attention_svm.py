@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import attention_svm as svm
-from test_related import complex_step, draw, headline
+from test_related import complex_step, headline, plot
 
 
 def random_problem(seed, n=3, T=4, d=5, scale=1.0):
@@ -133,9 +133,9 @@ def test_the_headline():
 
 @functools.cache
 def picture():
-    """What `figure` draws, if W and K Q^T are their SVMs, random here, and no training is done."""
+    """What `figure` plots, if W and K Q^T are their SVMs, random here, and no training is done."""
     limits = np.random.default_rng(0).standard_normal((2, 20, 10, 10))
-    return draw("attention_svm", svms=lambda X, Z, W: limits,
+    return plot("attention_svm", svms=lambda X, Z, W: limits,
                 descend_both=lambda rng, R, X, Z, G, steps:
                 [np.array([W[:, :X.shape[-1], :X.shape[-1]]] * len(steps)) for W in limits],
                 best_selected=lambda d, step: [d / 100, d / 50])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import max_margin as mm
-from test_related import complex_step, draw, headline
+from test_related import complex_step, headline, plot
 
 
 def problem(seed, n=3, T=4, d=5):
@@ -147,7 +147,7 @@ def test_at_the_derived_offset_a_step_goes_along_the_ray(seed, kind):
 
 @functools.cache
 def picture():
-    return draw("max_margin")
+    return plot("max_margin")
 
 
 def test_the_picture_has_angles_that_end_at_svms_and_paths_on_the_predicted_dashes():

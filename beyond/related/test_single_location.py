@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import single_location as sl
-from test_related import draw, headline
+from test_related import headline, plot
+
 
 def differences(function, x):
     """The slopes of function(x) in each entry of x by itself, by central differences."""
@@ -120,7 +121,7 @@ def test_the_swapped_point_is_stationary(d, lam):
 
 @functools.cache
 def picture():
-    return draw("single_location")
+    return plot("single_location")
 
 
 def test_the_picture_shows_who_is_found_and_who_is_swapped():
