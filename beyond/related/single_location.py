@@ -64,9 +64,9 @@ def sample_task(rng, n, d, L, eps=0.0):
 
 
 def forward(k, v, X, lam):
-    """The attention weights a (n, L) and the outputs f (n,).  Official code."""
+    """The outputs f (n,).  Official code."""
     a = erf(lam * (X @ k))                                      # (n, L)
-    return a, (a * (X @ v)).sum(axis=1)
+    return (a * (X @ v)).sum(axis=1)
 
 
 def erf_mean(t, g):
@@ -249,7 +249,7 @@ def demo():
     for name, R in oracles(**SETTINGS).items():
         print(f"    {name:15}  {R:.4f}")
     X, y, _ = sample_task(np.random.default_rng(0), 2000, 400, 10)
-    squares = (forward(*np.eye(2, 400), X, 0.1)[1] - y) ** 2
+    squares = (forward(*np.eye(2, 400), X, 0.1) - y) ** 2
     print(f"    on 2000 samples  {squares.mean():.4f} +- {squares.std() / math.sqrt(2000):.4f}")
 
     print("\nProjected gradient descent on R from 30 random starts, on M (k.v* = v.k* = k.v = 0)")

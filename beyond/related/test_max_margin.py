@@ -25,11 +25,6 @@ def loss(p, K, G, kind="logistic"):
     return (np.log(1 + np.exp(-f)) if kind == "logistic" else -f).mean()
 
 
-def gradient(p, K, G, kind="logistic"):
-    u, log_size = mm.descent_direction(p, K, G, kind)
-    return -np.exp(log_size) * u
-
-
 def difference(x, y):
     return np.linalg.norm(x - y) / np.linalg.norm(y)
 
@@ -83,8 +78,9 @@ def test_local_optimality_depends_on_the_neighbours_in_every_sample():
 @pytest.mark.parametrize("kind", mm.LOG_SLOPE)
 def test_the_gradient_is_that_of_the_complex_step(kind):
     p, _, K, _, G = problem(0)
+    u, log_size = mm.descent_direction(p, K, G, kind)
     exact = complex_step(lambda q: loss(q, K, G, kind), p)
-    assert difference(gradient(p, K, G, kind), exact) < 1e-12
+    assert difference(-np.exp(log_size) * u, exact) < 1e-12
 
 
 def test_joint_steps_go_against_both_gradients():
