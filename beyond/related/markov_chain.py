@@ -19,7 +19,7 @@ Throughout this file we have:
     t            number of tokens appended to a trajectory so far
 
 What is the paper's, from its abstract: a self-attention layer samples from a base Markov chain that
-the context reweights; positional encodings scale the transitions; the chain can be learned if the
+the context reweights; positional encodings scale the transitions; the chain can be learnt if the
 prompts cover it; a single trajectory collapses onto few tokens.  A secondary source states the rate
 K^2/n.  From memory, not verified: P is identified by which tokens occur together, and for K = 2 the
 exponent is -(2 - 1/p).  All formulas are derived here.  The chains and sizes are our choice.  We
