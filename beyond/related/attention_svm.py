@@ -2,7 +2,7 @@
 
 Companion to "Transformers as Support Vector Machines" (Tarzanagh, Li, Thrampoulidis, Oymak, 2023,
 arXiv:2308.16898).  NumPy only.  `python beyond/related/attention_svm.py` prints the headline; with
-the name of a file, such as picture.png, it also draws the picture.
+the name of a file, such as picture.png, it also plots the picture.
 
 Throughout this file we have:
 
@@ -21,21 +21,21 @@ Throughout this file we have:
 
 What is the paper's, from its abstract: with vanishing regularization, training K and Q tends in
 direction to W_nuc, and training W to W_F, possibly for tokens that are optimal only locally;
-over-parameterization helps to reach the globally optimal ones.  From the official code
+over-parameterization helps to reach the globally optimal tokens.  From the official code
 (umich-sota/TF-as-SVM): both SVMs, the random instances, the starts and normalized descent with
 eta = 0.1.  Derived here: the gradients, the solver with its certificate, and all about the two
 samples.  Our choice: the two samples, the numbers of runs, the seed.  We did not read the full
 text.
 """
 
-import argparse
+import sys
 
 import numpy as np
 
 
 def logits(X, Z, W):
     """x_it^T W z_i, (..., n, T).  Paper (abstract)."""
-    return (X @ (Z @ W.mT)[..., None])[..., 0]
+    return (X @ (Z @ W.swapaxes(-1, -2))[..., None])[..., 0]
 
 
 def descent_direction(W, X, Z, G):
@@ -58,7 +58,7 @@ def descent_direction(W, X, Z, G):
     log_w = np.where(gain == 0, -np.inf, log_w)                      # (..., n, T, T), ln(|l'| s s)
     w = np.exp(log_w - log_w.max(axis=(-3, -2, -1), keepdims=True))
     c = (w * gain).sum(axis=-1)                                      # (..., n, T)
-    return (c[..., None, :] @ X)[..., 0, :].mT @ Z                   # (..., d, d)
+    return (c[..., None, :] @ X)[..., 0, :].swapaxes(-1, -2) @ Z     # (..., d, d)
 
 
 def descend(weights, X, Z, G, steps, eta=0.1):
@@ -69,11 +69,13 @@ def descend(weights, X, Z, G, steps, eta=0.1):
     """
     kept = []
     for t in range(steps[-1] + 1):
-        W = weights[0] if len(weights) == 1 else weights[0] @ weights[1].mT
+        W = weights[0] if len(weights) == 1 else weights[0] @ weights[1].swapaxes(-1, -2)
         if t in steps:
             kept.append(W)
         U = descent_direction(W, X, Z, G)
-        directions = [U] if len(weights) == 1 else [U @ weights[1], U.mT @ weights[0]]
+        directions = [U]
+        if len(weights) == 2:
+            directions = [U @ weights[1], U.swapaxes(-1, -2) @ weights[0]]
         weights = [w + eta * u / np.linalg.norm(u, axis=(-2, -1), keepdims=True)
                    for w, u in zip(weights, directions)]
     return np.array(kept)
@@ -208,7 +210,7 @@ def demo(steps=(200, 1000, 4000)):
     print("\n(b) Random instances, n = 6, T = 8, d = 10, and the SVMs of the tokens selected at")
     print("    the end. Cosines, mean of 20 instances (the least).")
     table(steps, trained, targets, np.mean)
-    ranks = np.linalg.matrix_rank(targets[1], rtol=1e-9).mean(axis=1)
+    ranks = np.linalg.matrix_rank(targets[1], tol=1e-9).mean(axis=1)
     print("    Mean rank of the SVMs for K Q^T: W_F {:.2f}, W_nuc {:.2f}.".format(*ranks))
 
 
@@ -219,7 +221,7 @@ STYLE = {"font.size": 14, "axes.titlesize": 15, "figure.labelsize": 14, "axes.gr
 
 
 def figure(path):
-    """Draw both limits of the two samples, cosines, singular values and shares of best tokens."""
+    """Plot both limits of the two samples, cosines, singular values and shares of best tokens."""
     import matplotlib.pyplot as plt
     plt.rcParams.update(STYLE)
     canvas, ((plane, angle), (spectrum, share)) = plt.subplots(2, 2, figsize=(10, 8))
@@ -278,9 +280,6 @@ def figure(path):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("picture", nargs="?", help="also draw the picture into this file")
-    picture = parser.parse_args().picture
     demo()
-    if picture:
-        figure(picture)
+    for path in sys.argv[1:]:
+        figure(path)

@@ -2,14 +2,14 @@
 
 Companion to "Fine-grained Analysis of In-context Linear Estimation: Data, Architecture, and Beyond"
 (Li, Rawat, Oymak, 2024, arXiv:2407.10005).  NumPy only.  `python beyond/related/in_context.py`
-prints the headline; with the name of a file, such as picture.png, it also draws the picture.
+prints the headline; with the name of a file, such as picture.png, it also plots the picture.
 
 Throughout this file we have:
 
     B, n, d    prompts in a batch, examples in a prompt, dimension
     X, y       the examples of a prompt, y_i = x_i . beta_i + noise      (B, n, d), (B, n)
     x, t       the query and its label, t = x . beta + noise             (B, d), (B,)
-    beta       the task, another one in each prompt                      (d,)
+    beta       the task, new in each prompt                              (d,)
     s2         variance of the noise, in y and in t
     Sx, Sb     covariances of the inputs and of beta; both have mean 0   (d, d)
     u          X^T y / n, one step of gradient descent from 0            (B, d)
@@ -28,7 +28,7 @@ and all other risks.  Our choice: drift, the reduction of H3 to omega, sizes, sp
 found no official code and did not read the full text.
 """
 
-import argparse
+import sys
 
 import numpy as np
 
@@ -182,11 +182,11 @@ def train(loss, params, task, rng, lr, steps):
     loss(*params, *prompts) returns L and gradients of the first params; the others stay.  task is a
     sampler and its arguments after B, as in (sample_linear, n, Sx, Sb, s2).
     """
-    sample, *law = task
+    sample, *setting = task
     params = [np.array(p) for p in params]
     m, v = [[np.zeros_like(p) for p in params] for _ in range(2)]
     for step in range(1, steps + 1):
-        _, *grads = loss(*params, *sample(rng, 256, *law))
+        _, *grads = loss(*params, *sample(rng, 256, *setting))
         rate = lr * (1 - (step - 1) / steps)
         for p, g, m_p, v_p in zip(params, grads, m, v):
             m_p += 0.1 * (g - m_p)
@@ -204,9 +204,9 @@ def train_attention(rng, task, d, steps):
 
 def excess(loss, params, W, task, batches):
     """Loss of params minus loss of PGD with W, on the same prompts: the losses are heavy-tailed."""
-    rng, (sample, *law) = np.random.default_rng(1), task
-    draws = (sample(rng, 1000, *law) for _ in range(batches))
-    return np.mean([loss(*params, *draw)[0] - pgd_loss(W, *draw)[0] for draw in draws])
+    rng, (sample, *setting) = np.random.default_rng(1), task
+    prompts = (sample(rng, 1000, *setting) for _ in range(batches))
+    return np.mean([loss(*params, *batch)[0] - pgd_loss(W, *batch)[0] for batch in prompts])
 
 
 I5, I10 = np.eye(5), np.eye(10)
@@ -218,17 +218,17 @@ def demo():
     """Print trained attention beside the best step of PGD, then the closed forms under drift."""
     print("Claim: trained linear attention is one step of preconditioned gradient descent (PGD).")
     print("n = 20 examples, d = 5, no noise; 3000 steps of Adam:")
-    law = 20, I5, I5, 0                                     # n, Sx, Sb, s2
-    W, L = best_map(*law)
-    A, h = train_attention(np.random.default_rng(0), (sample_linear, *law), 5, 3000)
+    setting = 20, I5, I5, 0                                 # n, Sx, Sb, s2
+    W, L = best_map(*setting)
+    A, h = train_attention(np.random.default_rng(0), (sample_linear, *setting), 5, 3000)
     learned = A[:5, :5] * h[5]
-    more = excess(attention_loss, [A, h], W, (sample_linear, *law), 100)
+    more = excess(attention_loss, [A, h], W, (sample_linear, *setting), 100)
     equal, best = [drift_risk(I5, omega, FADING, 0) for omega in best_weights(FADING, 5, 0)]
     print(f"""
     risk of the zero predictor, d                        5.0000
     risk of the best step, d - n d / (n + d + 1)         {L:.4f}
     attention minus the best step, on 100,000 prompts   {more:+.4f}
-    risk of PGD with the learned W = A[:d, :d] h[d]      {risk(learned, *law):.4f}
+    risk of PGD with the learned W = A[:d, :d] h[d]      {risk(learned, *setting):.4f}
     largest entry of W - best W; the best is {W[0, 0]:.4f} I    {abs(learned - W).max():.4f}
 
 A drifting task, R_ij = 0.9^|i - j|, n = 30, d = 5: the least risk in closed form
@@ -244,7 +244,7 @@ STYLE = {"font.size": 14, "axes.titlesize": 15, "figure.labelsize": 14, "axes.gr
 
 
 def figure(path):
-    """Draw four panels into the file path: trained models (colour) on closed forms (grey)."""
+    """Plot four panels into the file path: trained models (colour) on closed forms (grey)."""
     import matplotlib.pyplot as plt
     plt.rcParams.update(STYLE)
     canvas, ((prompts, relation), (low_rank, drift)) = plt.subplots(2, 2, figsize=(10, 8))
@@ -280,14 +280,14 @@ def figure(path):
     relation.set(title="Alignment helps; retrieval only at first", ylim=(0, 0.26),
                  xlabel="correlation a with the query", ylabel="risk / risk of predicting 0")
 
-    law, (old, _) = (20, I10, HARMONIC, 0), best_map(20, I10, I10, 0)
+    setting, (old, _) = (20, I10, HARMONIC, 0), best_map(20, I10, I10, 0)
     for W0, color, marker in (0 * I10, BLUE, "o"), (old, VERMILLION, "s"):
-        closed = [best_map(*law, W0, r)[1] for r in range(11)]
+        closed = [best_map(*setting, W0, r)[1] for r in range(11)]
         low_rank.plot(range(11), closed, "--", color=GREY)
         for r in 1, 2, 3, 5:
             start = [*0.5 * rng.standard_normal((2, 10, r)), W0]
-            U, V, _ = train(low_rank_loss, start, (sample_linear, *law), rng, 0.02, steps)
-            low_rank.plot(r, risk(W0 + U @ V.T, *law), marker, color=color, markersize=9)
+            U, V, _ = train(low_rank_loss, start, (sample_linear, *setting), rng, 0.02, steps)
+            low_rank.plot(r, risk(W0 + U @ V.T, *setting), marker, color=color, markersize=9)
     low_rank.text(2.3, 6, "W of rank r", color=BLUE)
     low_rank.text(0, 1, "best W for the old tasks,\nplus LoRA of rank r", color=VERMILLION)
     low_rank.set(title="New tasks: with LoRA a low rank is enough", ylim=(0, None),
@@ -311,9 +311,6 @@ def figure(path):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("picture", nargs="?", help="also draw the picture into this file")
-    picture = parser.parse_args().picture
     demo()
-    if picture:
-        figure(picture)
+    for path in sys.argv[1:]:
+        figure(path)

@@ -3,7 +3,7 @@
 Companion to "From Self-Attention to Markov Models: Unveiling the Dynamics of Generative
 Transformers" (Ildiz, Huang, Li, Rawat, Oymak, 2024, arXiv:2402.13512).  NumPy only.
 `python beyond/related/markov_chain.py` prints a table; with the name of a file, such as
-picture.png, it also draws the picture.
+picture.png, it also plots the picture.
 
 Throughout this file we have:
 
@@ -14,20 +14,20 @@ Throughout this file we have:
     i, last      the last token of a prompt                              () or (n,)
     P            base chain, P_ij proportional to exp(e_j^T W e_i)       (K, K), rows sum to 1
     theta        ln P, up to a constant in each row                      (K, K)
-    q            law of the next token, q_j proportional to m_j P_ij     (K,) or (n, K)
+    q            chances of the next token, proportional to m_j P_ij     (K,) or (n, K)
     n, y         number of prompts, the next token of each               (n,)
     t            number of tokens appended to a trajectory so far
 
 What is the paper's, from its abstract: a self-attention layer samples from a base Markov chain that
-the context reweights; positional encodings scale the transitions; the chain can be learned if the
+the context reweights; positional encodings scale the transitions; the chain can be learnt if the
 prompts cover it; a single trajectory collapses onto few tokens.  A secondary source states the rate
 K^2/n.  From memory, not verified: P is identified by which tokens occur together, and for K = 2 the
 exponent is -(2 - 1/p).  All formulas are derived here.  The chains and sizes are our choice.  We
 found no official code and did not read the full text.
 """
 
-import argparse
 import math
+import sys
 
 import numpy as np
 
@@ -114,7 +114,7 @@ def hessian(P, counts, last):
 def fit_chain(counts, last, y):
     """The maximum-likelihood estimate of P (K, K) from n prompts, by Newton's method.  Derived.
 
-    For each last token i, draw an edge a -> b whenever b was chosen from a prompt that contains a.
+    For each last token i, a -> b is an edge if b was chosen from a prompt that contains a.
     The maximum exists and is unique exactly if each of these graphs is strongly connected.
     Otherwise ValueError.
     """
@@ -134,7 +134,7 @@ def fit_chain(counts, last, y):
 
 
 def asymptotic_error(P, counts, last):
-    """The limit of n E|P_hat - P|_F^2 for prompts drawn uniformly from the given ones.  Derived.
+    """The limit of n E|P_hat - P|_F^2 for prompts sampled uniformly from the given.  Derived.
 
     The error of theta_i has covariance H_i^+ / n, and dP_i = J_i dtheta_i with
     J_i = diag P_i - P_i P_i^T, so the limit is sum_i tr(J_i H_i^+ J_i).  For uniform P it is
@@ -213,7 +213,7 @@ def phase(P):
 
 
 def demo():
-    """Print what the derived laws predict, and what is measured."""
+    """Print what the derived formulas predict, and what is measured."""
     def row(what, predicted, measured):
         print(f"    {what:60s}{predicted:>9s}   {measured}")
 
@@ -236,21 +236,21 @@ def demo():
 
     print("\nA single trajectory that starts with one copy of tokens 0 and 1, until t = 10,000")
     share = shares(np.array([[0.8, 0.2], [0.8, 0.2]]), np.ones((1000, 2)), [10000])
-    row("rows (.8, .2), (.8, .2): mean share of token 1, gamma_law",
+    row("rows (0.8, 0.2), (0.8, 0.2): mean share of 1, gamma_law",
         f"{gamma_law(0.25, 10000):.5f}", f"{share.mean():.5f}")
     P = np.array([[0.8, 0.2], [0.6, 0.4]])
     share = shares(P, np.ones((200, 2)), times)
-    row("rows (.8, .2), (.6, .4): runs in which token 0 leads", "most",
+    row("rows (0.8, 0.2), (0.6, 0.4): runs in which token 0 leads", "most",
         f"{100 * (share[1] < 0.5).mean():.0f} %")
     row("    exponent of token 1's share after t = 10^3, median run", f"{exponents(P)[0, 1]:.2f}",
         f"{np.median(np.log10(share[1] / share[0])):.2f}")
     P = np.array([[0.3, 0.7], [0.6, 0.4]])
     share = shares(P, np.ones((200, 2)), times)[1]
-    row("rows (.3, .7), (.6, .4): no token wins; mean share of 1", f"{phase(P)[1]:.3f}",
+    row("rows (0.3, 0.7), (0.6, 0.4): no token wins; mean share of 1", f"{phase(P)[1]:.3f}",
         f"{share.mean():.3f} +- {share.std() / 200 ** 0.5:.3f}")
 
     x = phase(TWO_WINNERS)[1]
-    print(f"\nRows (.7, .3), (.4, .6): either token can win; token 1 does if it gets above {x:.3f}")
+    print(f"\nRows (0.7, 0.3), (0.4, 0.6): either token can win, 1 if it gets above {x:.3f}")
     starts = [[1, 1], [300, 700], [273, 727], [240, 760]]
     share = shares(TWO_WINNERS, np.repeat(starts, 400, axis=0), times)[1].reshape(4, 400)
     for start, predicted, end in zip(starts, ("some", "few", "half", "most"), share):
@@ -265,7 +265,7 @@ STYLE = {"font.size": 14, "axes.titlesize": 15, "figure.labelsize": 14, "axes.gr
 
 
 def figure(path):
-    """Draw the picture into the file path: what is derived (grey) and measured (colour)."""
+    """Plot the picture into the file path: what is derived (grey) and measured (colour)."""
     import matplotlib.pyplot as plt
     plt.rcParams.update(STYLE)
     canvas, ((bars, fits), (decay, basins)) = plt.subplots(2, 2, figsize=(10, 8))
@@ -320,14 +320,11 @@ def figure(path):
                ylabel="share of token 1", xlim=(0.8, 1e6), ylim=(0, 1))
     canvas.supxlabel(
         "Dashes: predicted. Top right: uniform P, 100 fits. Below: sampled tokens join the prompt."
-        "\nLeft: P moves to 0 with probability p. Right: P stays at 0 with .7, and at 1 with .6.")
+        "\nLeft: P moves to 0 with probability p. Right: P stays at 0 with 0.7, at 1 with 0.6.")
     canvas.savefig(path)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("picture", nargs="?", help="also draw the picture into this file")
-    picture = parser.parse_args().picture
     demo()
-    if picture:
-        figure(picture)
+    for path in sys.argv[1:]:
+        figure(path)

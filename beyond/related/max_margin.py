@@ -2,7 +2,7 @@
 
 Companion to "Max-Margin Token Selection in Attention Mechanism" (Tarzanagh, Li, Zhang, Oymak,
 2023, arXiv:2306.13596).  NumPy only.  `python beyond/related/max_margin.py` prints the headline;
-with the name of a file, such as picture.png, it also draws the picture.
+with the name of a file, such as picture.png, it also plots the picture.
 
 Throughout this file we have:
 
@@ -32,7 +32,7 @@ From memory, unverified: the definition of "locally optimal".
 Our choice: the seeds.  The paper's full text was not read.
 """
 
-import argparse
+import sys
 
 import numpy as np
 
@@ -180,7 +180,7 @@ GLOBAL, LOCAL = np.array([[1, 0.9, 0.9]]), np.array([[1, 0.9, 0]])
 
 
 def clusters(rng):
-    """Experiment (b): K, G; keys around (1, 0), the best token, (-1, 1) and (-.5, -.5)."""
+    """Experiment (b): K, G; keys around (1, 0), the best token, (-1, 1) and (-0.5, -0.5)."""
     means = np.array([[1, 0]] + 3 * [[-1, 1]] + 3 * [[-0.5, -0.5]])
     return means + 0.2 * rng.standard_normal((3, 7, 2)), np.tile([1.0] + 6 * [0.5], (3, 1))
 
@@ -246,7 +246,7 @@ STYLE = {"font.size": 14, "axes.titlesize": 15, "figure.labelsize": 14, "axes.gr
 
 
 def figure(path):
-    """Draw angles of (a), how fast (b) converges, and the paths of (d)."""
+    """Plot angles of (a), how fast (b) converges, and the paths of (d)."""
     import matplotlib.pyplot as plt
     plt.rcParams.update(STYLE)
     canvas, ((left, right), (speed, beside)) = plt.subplots(2, 2, figsize=(10, 8))
@@ -300,9 +300,6 @@ def figure(path):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("picture", nargs="?", help="also draw the picture into this file")
-    picture = parser.parse_args().picture
     demo()
-    if picture:
-        figure(picture)
+    for path in sys.argv[1:]:
+        figure(path)

@@ -2,7 +2,7 @@
 
 Companion to "Mechanics of Next Token Prediction with Self-Attention" (Li, Huang, Ildiz, Rawat,
 Oymak, 2024, arXiv:2403.08081).  NumPy only.  `python beyond/related/next_token.py` prints the
-headline; with the name of a file, such as picture.png, it also draws the picture.
+headline; with the name of a file, such as picture.png, it also plots the picture.
 
 Throughout this file we have:
 
@@ -27,7 +27,7 @@ is from the official code (yixiao-huang/next-token-prediction) or derived here, 
 says.  We did not read the full text.
 """
 
-import argparse
+import sys
 
 import numpy as np
 
@@ -158,7 +158,7 @@ def random_instance(rng, n=6):
     """A start W with entries uniform on +-1/sqrt(d), and E, x, y.  Official code.
 
     Embeddings are random unit vectors.  No token occurs twice in a sequence, and the label is one
-    of them.  We draw x and y until some SCC has two tokens.
+    of them.  x and y are sampled until some SCC has two tokens.
     """
     T, K, d = 4, 6, 8
     W = rng.uniform(-1, 1, (d, d)) / np.sqrt(d)
@@ -179,7 +179,7 @@ def compare(W, W_svm, W_fin, basis):
 
 
 def demo():
-    """Print the claim on the hand-made instance, and on 10 random ones."""
+    """Print the claim on the hand-made instance, and on 10 random instances."""
     def row(name, values):
         print(f"  {name:<24}" + "".join(f"{v:9.4f}" for v in values))
 
@@ -211,7 +211,7 @@ def demo():
         W_svm, basis = directional_part(E, x, y)
         W = train(W, E, x, y, [4000], eta=0.01, normalized=True)[0]
         found.append(compare(W, W_svm, finite_part(E, x, y), basis))
-    print("\n10 random instances, 4000 normalized steps of .01: least, mean, most")
+    print("\n10 random instances, 4000 normalized steps of 0.01: least, mean, most")
     for name, values in zip(("cos(W, W_svm)", "off S_fin", "|P_fin W - W_fin|"), np.array(found).T):
         row(name, [values.min(), values.mean(), values.max()])
 
@@ -223,7 +223,7 @@ STYLE = {"font.size": 14, "axes.titlesize": 15, "figure.labelsize": 14, "axes.gr
 
 
 def figure(path):
-    """Draw the graph, the logits, the attention and the convergence into the file path."""
+    """Plot the graph, the logits, the attention and the convergence into the file path."""
     import matplotlib.pyplot as plt
     plt.rcParams.update(STYLE)
     canvas, ((graph, logits), (choice, convergence)) = plt.subplots(2, 2, figsize=(10, 8))
@@ -282,9 +282,6 @@ def figure(path):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("picture", nargs="?", help="also draw the picture into this file")
-    picture = parser.parse_args().picture
     demo()
-    if picture:
-        figure(picture)
+    for path in sys.argv[1:]:
+        figure(path)

@@ -2,7 +2,7 @@
 
 Companion to "Attention layers provably solve single-location regression" (Marion, Berthier, Biau,
 Boyer, 2024, arXiv:2410.01537).  NumPy only.  `python beyond/related/single_location.py` prints the
-headline; with the name of a file, such as picture.png, it also draws the picture.
+headline; with the name of a file, such as picture.png, it also plots the picture.
 
 Throughout this file we have:
 
@@ -33,8 +33,8 @@ Derived here: a shorter form of R, all gradients, the recursion on M, the risks 
 Our choice: seeds, table, picture.  The paper's full text was not read.
 """
 
-import argparse
 import math
+import sys
 
 import numpy as np
 
@@ -52,7 +52,7 @@ def erf_slopes(x):
 
 
 def sample_task(rng, n, d, L, eps=0.0):
-    """Draw X (n, L, d), y (n,) and the uniform positions J (n,).  Official code (there J = 0).
+    """Sample X (n, L, d), y (n,) and the uniform positions J (n,).  Official code (there J = 0).
 
     eps is the standard deviation of the noise in y.
     """
@@ -64,9 +64,9 @@ def sample_task(rng, n, d, L, eps=0.0):
 
 
 def forward(k, v, X, lam):
-    """The attention weights a (n, L) and the outputs f (n,).  Official code."""
+    """The outputs f (n,).  Official code."""
     a = erf(lam * (X @ k))                                      # (n, L)
-    return a, (a * (X @ v)).sum(axis=1)
+    return (a * (X @ v)).sum(axis=1)
 
 
 def erf_mean(t, g):
@@ -249,7 +249,7 @@ def demo():
     for name, R in oracles(**SETTINGS).items():
         print(f"    {name:15}  {R:.4f}")
     X, y, _ = sample_task(np.random.default_rng(0), 2000, 400, 10)
-    squares = (forward(*np.eye(2, 400), X, 0.1)[1] - y) ** 2
+    squares = (forward(*np.eye(2, 400), X, 0.1) - y) ** 2
     print(f"    on 2000 samples  {squares.mean():.4f} +- {squares.std() / math.sqrt(2000):.4f}")
 
     print("\nProjected gradient descent on R from 30 random starts, on M (k.v* = v.k* = k.v = 0)")
@@ -273,7 +273,7 @@ STYLE = {"font.size": 14, "axes.titlesize": 15, "figure.labelsize": 14, "axes.gr
 
 
 def figure(path):
-    """Draw the risk, its two phases, the landscape on M, and starts on the sphere."""
+    """Plot the risk, its two phases, the landscape on M, and starts on the sphere."""
     import matplotlib.pyplot as plt
     plt.rcParams.update(STYLE)
     canvas, ((risks, learnt), (landscape, swaps)) = plt.subplots(2, 2, figsize=(10, 8))
@@ -319,9 +319,6 @@ def figure(path):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("picture", nargs="?", help="also draw the picture into this file")
-    picture = parser.parse_args().picture
     demo()
-    if picture:
-        figure(picture)
+    for path in sys.argv[1:]:
+        figure(path)

@@ -2,7 +2,7 @@
 
 Companion to "Inductive Biases and Variable Creation in Self-Attention Mechanisms" (Edelman, Goel,
 Kakade, Zhang, 2022, arXiv:2110.10090).  NumPy only.  `python beyond/related/sparse_variables.py`
-prints the headline; with the name of a file, such as picture.png, it also draws the picture.
+prints the headline; with the name of a file, such as picture.png, it also plots the picture.
 
 Throughout this file we have:
 
@@ -34,7 +34,7 @@ noise 1 / sqrt(m), and the largest noise of T bits is about sqrt(2 ln T / m).  S
 m (1 - P_ONE) / P_ONE exceeds 2 ln T: HEURISTIC_SLOPE samples more for each doubling of T.
 """
 
-import argparse
+import sys
 
 import numpy as np
 
@@ -47,7 +47,7 @@ TRIALS = 50                                     # R
 
 
 def sample_and(rng, R, m, T):
-    """Draw bits X (R, m, T) and labels y (R, m), both float32; rng is a numpy.random.Generator.
+    """Sample bits X (R, m, T) and labels y (R, m), both float32; rng is a numpy.random.Generator.
 
     Bits are Bernoulli(P_ONE), y is the AND of the first SPARSITY of them.  From memory, unverified.
     """
@@ -107,7 +107,7 @@ def loss_and_grads(params, X, y, head=True):
 def train(X, y, head=True, steps=300):
     """Full-batch Adam on R trials at once, from u = 0, b = 0, c = 1; returns [u, b, c].
 
-    X is (R, m, T), y is (R, m); learning rate .1, decay rates .9 and .999 (our choice).
+    X is (R, m, T), y is (R, m); learning rate 0.1, decay rates 0.9 and 0.999 (our choice).
     """
     R, _, T = X.shape
     params = [np.zeros((R, T), X.dtype), np.zeros((R, 1), X.dtype), np.ones((R, 1), X.dtype)]
@@ -122,7 +122,7 @@ def train(X, y, head=True, steps=300):
 
 
 def run_trials(T, m, seed, head=True, trials=TRIALS):
-    """Train each trial on m samples of its own, and test all on the same 1000 fresh ones.
+    """Train each trial on m samples of its own, and test all on the same 1000 fresh samples.
 
     Returns params and the share (trials,) of test samples on which f > 0 exactly if y = 1.
     """
@@ -173,7 +173,7 @@ def growth(point, lengths, rates):
 
     rates is (len(lengths), len(SIZES)), each the mean of TRIALS.  Returns points and their errors
     (len(lengths),), the line (slope, intercept), the slope's error, and R^2.  Errors are standard
-    deviations over 200 bootstrap samples, which redraw the rates as binomials.
+    deviations over 200 bootstrap samples, which take new rates from binomials.
     """
     rng = np.random.default_rng(0)
     resampled = [rng.binomial(TRIALS, rates) / TRIALS for _ in range(200)]
@@ -215,7 +215,7 @@ STYLE = {"font.size": 14, "axes.titlesize": 15, "figure.labelsize": 14, "axes.gr
 
 
 def figure(path):
-    """Draw success rates, samples needed against T, head and baseline, and weights over steps."""
+    """Plot success rates, samples needed against T, head and baseline, and weights over steps."""
     import matplotlib.pyplot as plt
     plt.rcParams.update(STYLE)
     canvas, panels = plt.subplots(2, 2, figsize=(10, 8))
@@ -252,7 +252,7 @@ def figure(path):
     need_panel.text(150, 60, "softmax head", color=BLUE)
     need_panel.minorticks_off()
     need_panel.set(title="Without softmax it takes far more", xlabel="context length T",
-                   ylabel="samples for accuracy .99", xticks=lengths, xticklabels=lengths)
+                   ylabel="samples for accuracy 0.99", xticks=lengths, xticklabels=lengths)
 
     X, y = sample_and(np.random.default_rng(0), 1, 60, 100)
     steps = np.arange(0, 301, 10)
@@ -271,9 +271,6 @@ def figure(path):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("picture", nargs="?", help="also draw the picture into this file")
-    picture = parser.parse_args().picture
     demo()
-    if picture:
-        figure(picture)
+    for path in sys.argv[1:]:
+        figure(path)

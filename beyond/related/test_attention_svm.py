@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import attention_svm as svm
-from test_related import complex_step, draw, headline
+from test_related import complex_step, headline, plot
 
 
 def random_problem(seed, n=3, T=4, d=5, scale=1.0):
@@ -126,6 +126,7 @@ def test_the_headline():
     rows = re.findall(r"^ +\d+" + 4 * r" +([\d.]+) \(([\d.]+)\)" + "$", out, re.M)
     two, random = np.array(rows, float)[[2, 5]]       # average, least of each column at the end
     assert "predicted 1.632993, solver 1.632993, proven to be at least 1.632993" in out
+    assert "W_F 6.00, W_nuc 3.25" in out            # mean ranks
     assert two[0] > 0.9999 and two[6] > 0.998         # W to W_F, K Q^T to W_nuc
     np.testing.assert_allclose(two[[2, 4]], np.cos(np.pi / 6), atol=0.005)
     assert random[0] > 0.999 and random[6] > 0.97 and random[[2, 4]].max() < 0.9
@@ -133,9 +134,9 @@ def test_the_headline():
 
 @functools.cache
 def picture():
-    """What `figure` draws, if W and K Q^T are their SVMs, random here, and no training is done."""
+    """What `figure` plots, if W and K Q^T are their SVMs, random here, and no training is done."""
     limits = np.random.default_rng(0).standard_normal((2, 20, 10, 10))
-    return draw("attention_svm", svms=lambda X, Z, W: limits,
+    return plot("attention_svm", svms=lambda X, Z, W: limits,
                 descend_both=lambda rng, R, X, Z, G, steps:
                 [np.array([W[:, :X.shape[-1], :X.shape[-1]]] * len(steps)) for W in limits],
                 best_selected=lambda d, step: [d / 100, d / 50])

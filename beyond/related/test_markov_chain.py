@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import markov_chain as mc
-from test_related import complex_step, draw, headline
+from test_related import complex_step, headline, plot
 
 ONE_WINNER, NO_WINNER = np.array([[[0.8, 0.2], [0.6, 0.4]], [[0.3, 0.7], [0.6, 0.4]]])
 TWO_WINNERS = mc.TWO_WINNERS
@@ -17,22 +17,21 @@ def random_chain(K, seed):
     return np.exp(theta) / np.exp(theta).sum(axis=1, keepdims=True)
 
 
-def exact_law(P, start, last, steps):
+def exact_counts(P, start, last, steps):
     """K = 2: P(token 1 was appended k times) for k = 0..steps, summed over all trajectories."""
-    law, k = np.zeros((2, steps + 1)), np.arange(steps + 1)         # law[i, k], i the last token
-    law[last, 0] = 1
+    chance, k = np.zeros((2, steps + 1)), np.arange(steps + 1)      # of last token i and k
+    chance[last, 0] = 1
     for t in range(steps):
-        zeros, ones = start[0] + t - k[:t + 1], start[1] + k[:t + 1]
-        one = [ones * P[i, 1] / (zeros * P[i, 0] + ones * P[i, 1]) for i in (0, 1)]
-        to_one = law[0, :t + 1] * one[0] + law[1, :t + 1] * one[1]
-        law[0, :t + 1] = law[:, :t + 1].sum(axis=0) - to_one
-        law[1, 1:t + 2], law[1, 0] = to_one, 0
-    return law.sum(axis=0)
+        m = np.array([start[0] + t - k[:t + 1], start[1] + k[:t + 1]])          # (2, t + 1)
+        to_one = sum(chance[i, :t + 1] * m[1] * P[i, 1] / (P[i] @ m) for i in (0, 1))
+        chance[0, :t + 1] = chance[:, :t + 1].sum(axis=0) - to_one
+        chance[1, 1:t + 2], chance[1, 0] = to_one, 0
+    return chance.sum(axis=0)
 
 
 def exact_mean_share(P, start, last, steps):
-    ones = exact_law(P, start, last, steps) @ np.arange(steps + 1) + start[1]
-    return ones / (sum(start) + steps)
+    copies = exact_counts(P, start, last, steps) @ np.arange(steps + 1) + start[1]
+    return copies / (sum(start) + steps)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -79,7 +78,7 @@ def test_uniform_prompts_of_length_2_give_4_times_K_minus_1_squared(K):
     assert constant == pytest.approx(4 * (K - 1) ** 2, rel=1e-12)
 
 
-def test_with_longer_prompts_the_error_falls_to_that_of_draws_from_the_chain_itself():
+def test_with_longer_prompts_the_error_falls_to_that_of_samples_from_the_chain_itself():
     P = random_chain(3, 0)
     limit = 3 * (1 - (P ** 2).sum(axis=1)).sum()    # K (K - 1) for a uniform P
     assert mc.asymptotic_error(P, np.ones((3, 3)), np.arange(3)) == pytest.approx(limit, rel=1e-12)
@@ -104,25 +103,17 @@ def test_the_fit_exists_exactly_if_each_group_was_chosen_against_the_others():
         mc.fit_chain(counts, last, beaten)
 
 
-def test_the_error_of_the_fit_is_the_predicted_one():
-    P = random_chain(3, 0)
-    errors = mc.error_law(P, 4, 1000, 80)
-    predicted = mc.asymptotic_error(P, *mc.all_prompts(3, 4))
-    assert errors.mean() == pytest.approx(predicted, rel=0.2)
-    assert abs(errors.mean() - predicted) < 4 * errors.std() / 80 ** 0.5
-
-
 @pytest.mark.parametrize("P", [ONE_WINNER, TWO_WINNERS, NO_WINNER])
-def test_trajectories_follow_the_exact_law(P):
+def test_trajectories_have_the_exact_chances(P):
     starts = np.tile([2, 5], (20000, 1))
     for t, m in zip([2, 20], mc.trajectories(np.random.default_rng(0), P, starts, 1, [2, 20])):
-        law = exact_law(P, (2, 5), 1, t)
+        chance = exact_counts(P, (2, 5), 1, t)
         seen = np.bincount((m[:, 1] - 5).astype(int), minlength=t + 1) / 20000
-        assert (abs(seen - law) <= 5 * np.sqrt(law * (1 - law) / 20000) + 1 / 20000).all()
+        assert (abs(seen - chance) <= 5 * np.sqrt(chance * (1 - chance) / 20000) + 1 / 20000).all()
 
 
 @pytest.mark.parametrize("p, tolerance", [(0.9, 0.01), (0.7, 0.1)])
-def test_the_mean_share_of_the_loser_is_the_gamma_law(p, tolerance):
+def test_the_mean_share_of_the_loser_is_the_gamma_formula(p, tolerance):
     P, r = np.array([[p, 1 - p], [p, 1 - p]]), (1 - p) / p
     early, late = (exact_mean_share(P, (1, 1), 0, t) for t in (100, 1000))
     assert late == pytest.approx(mc.gamma_law(r, 1000), rel=tolerance)
@@ -148,11 +139,12 @@ def test_the_phase_of_a_chain(P, winners, x):
     assert winners == [j for j in (0, 1) if mc.exponents(P)[j, 1 - j] < 0]
 
 
-@pytest.mark.parametrize("ones, least, greatest",
+@pytest.mark.parametrize("copies, least, greatest",
                          [(700, 0.005, 0.1), (727, 0.44, 0.56), (760, 0.9, 1)])
-def test_the_equilibrium_separates_the_basins(ones, least, greatest):
-    above = np.arange(1001) + ones > 8 / 11 * 2000
-    assert least < exact_law(TWO_WINNERS, (1000 - ones, ones), 0, 1000)[above].sum() < greatest
+def test_the_equilibrium_separates_the_basins(copies, least, greatest):
+    above = np.arange(1001) + copies > 8 / 11 * 2000
+    chance = exact_counts(TWO_WINNERS, (1000 - copies, copies), 0, 1000)
+    assert least < chance[above].sum() < greatest
 
 
 def test_the_headline():
@@ -170,8 +162,8 @@ def test_the_headline():
 
 @functools.cache
 def picture():
-    """What `figure` draws, with errors 8 T - 20 and 8 T + 20 in turn, and constant shares."""
-    return draw("markov_chain",
+    """What `figure` plots, with errors 8 T - 20 and 8 T + 20 in turn, and constant shares."""
+    return plot("markov_chain",
                 error_law=lambda P, T, n, fits: 8 * T + 20 * (-1.0) ** np.arange(fits),
                 shares=lambda P, m, times: np.full((len(times), len(m)), P[0, 1]))
 

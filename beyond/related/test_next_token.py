@@ -7,7 +7,7 @@ import pytest
 from numpy.random import default_rng
 
 import next_token as nt
-from test_related import complex_step, draw, headline
+from test_related import complex_step, headline, plot
 
 
 def random_samples(seed, n=7, T=5, K=4, d=3):
@@ -19,7 +19,7 @@ def random_samples(seed, n=7, T=5, K=4, d=3):
 
 
 def instance(name):
-    """E, x, y: the hand-made one, or a random one, large enough that W_fin is not 0."""
+    """E, x, y: made by hand, or random and large enough that W_fin is not 0."""
     return nt.hand_made() if name == "hand" else nt.random_instance(default_rng(name), n=12)[1:]
 
 
@@ -127,15 +127,6 @@ def test_train_takes_gradient_steps_and_returns_those_asked_for():
     assert np.allclose(step, 0.2 * (path[1] - W) / np.linalg.norm(path[1] - W), rtol=1e-12)
 
 
-def test_normalized_descent_ends_half_a_step_from_the_finite_part():
-    W, E, x, y = nt.random_instance(default_rng(0))
-    W_svm, basis, W_fin = parts(E, x, y)
-    found = [nt.compare(nt.train(W, E, x, y, [2000], eta, True)[0], W_svm, W_fin, basis)
-             for eta in (0.02, 0.04)]
-    assert found[0][0] > 0.97 and found[0][1] > 0.97
-    assert 0.008 < found[0][2] < 0.012 and 1.8 < found[1][2] / found[0][2] < 2.2
-
-
 def test_the_headline():
     rows = [line.split() for line in headline("next_token").splitlines()]
     (cos, off, distance, ratio, *attention), later = [
@@ -150,9 +141,9 @@ def test_the_headline():
 
 @functools.cache
 def picture():
-    """What `figure` draws, if W is on the predicted path."""
+    """What `figure` plots, if W is on the predicted path."""
     W_svm, _, W_fin = parts(*nt.hand_made())
-    return draw("next_token", train=lambda W, E, x, y, steps:
+    return plot("next_token", train=lambda W, E, x, y, steps:
                 np.array([np.log(t) * W_svm + W_fin for t in steps]))
 
 

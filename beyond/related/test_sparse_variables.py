@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import sparse_variables as sv
-from test_related import complex_step, draw, headline
+from test_related import complex_step, headline, plot
 
 
 def random_problem(seed=0, R=4, m=7, T=4):
@@ -57,11 +57,7 @@ def test_each_gradient_equals_the_complex_step(head, which, point):
     check = complex_step(lambda w: sv.loss_and_grads([*before, w, *after], X, y, head)[0].sum(),
                          params[which])
     np.testing.assert_allclose(grads[which], check, atol=1e-12)
-
-
-def test_the_baseline_keeps_its_factor():
-    params, X, y = random_problem()
-    assert not sv.loss_and_grads(params, X, y, head=False)[1][2].any()
+    assert head or not grads[2].any()                       # the baseline keeps its factor c
 
 
 def test_softmax_moves_by_at_most_the_largest_change_of_a_logit():
@@ -89,12 +85,6 @@ def test_training_fits_its_sample_and_stays_in_float32():
     assert sv.loss_and_grads(params, X, y)[0].max() < 0.2
 
 
-def test_in_successful_trials_the_largest_weights_are_on_S():
-    (u, _, _), right = sv.run_trials(50, 24, 0)
-    top = np.sort(np.argsort(u[right == 1], axis=1)[:, -3:], axis=1)
-    assert 10 < len(top) < sv.TRIALS and (top == [0, 1, 2]).all()
-
-
 def test_seeds_differ():
     first, second = [sv.run_trials(50, 24, seed, trials=10)[1] for seed in (0, 1)]
     assert (first != second).any()
@@ -102,7 +92,7 @@ def test_seeds_differ():
 
 @pytest.mark.parametrize("b, share", [(-2.75, 1), (-3.1, 0.5)])
 def test_a_sample_is_labelled_1_if_f_is_positive(monkeypatch, b, share):
-    # with equal weights on S, f = b + the number of ones on S
+    # with equal weights on S, f = b + how many bits of S are 1
     params = [np.tile([0, 0, 0, -99.0], (5, 1)), np.full((5, 1), b), np.full((5, 1), 3.0)]
     monkeypatch.setattr(sv, "train", lambda X, y, head: params)
     right = sv.run_trials(4, 10, 0, trials=5)[1]
@@ -171,10 +161,10 @@ def test_at_60_samples_the_head_is_right_and_the_baseline_is_less_and_less():
 
 @functools.cache
 def picture():
-    """What `figure` draws, with rates that are known, at more sizes, and simple weights."""
+    """What `figure` plots, with rates that are known, at more sizes, and simple weights."""
     sizes = np.arange(12, 84, 4)
     rates = [1 / (1 + np.exp(-(sizes - 5 * np.log2(T)) / 2.5)) for T in sv.LENGTHS]
-    return draw("sparse_variables", SIZES=sizes, success_rates=lambda T: np.array([rates, rates]),
+    return plot("sparse_variables", SIZES=sizes, success_rates=lambda T: np.array([rates, rates]),
                 run_trials=lambda T, m, seed, head, trials:
                 (None, np.full(trials, min(1, 0.8 + m / 8000))),
                 train=lambda X, y, steps: [np.linspace(0, steps / 100, 100)[None]])
