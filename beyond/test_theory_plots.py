@@ -126,18 +126,26 @@ def assert_measured(measured, expected, rtol=1e-3):
 
 
 def assert_shown(axis, x, y, color, **style):
-    """An axis has a curve, or points, in this color."""
+    """An axis has a curve, or points, in this color and style, and with this label."""
     x, y = np.ravel(x), np.ravel(y)
     lines = [line for line in axis.lines if line.get_color() == color
              and len(line.get_xdata()) == len(x) and np.allclose(line.get_xdata(), x, 1e-3)
              and np.allclose(line.get_ydata(), y, 1e-3)]
-    assert lines and all(plt.getp(lines[0], name) == value for name, value in style.items()), y
+    assert any(all(plt.getp(line, name) == value for name, value in style.items())
+               for line in lines), y
 
 
 def test_dynamics(made_up):
     runs, measured, (left, right, a, alpha) = made_up("dynamics")
     late, ends, steps = [], [], np.array([150, 400, 1000, 4000])
-    for law, color in ("one-hot", ONEHOT), ("orthonormal", STOCHASTIC), ("random signs", SIGNS):
+    laws = (("one-hot", ONEHOT, "--"), ("orthonormal", STOCHASTIC, "-."),
+            ("random signs", SIGNS, ":"))
+    legend = right.get_legend()
+    samples = [(line.get_color(), line.get_linestyle()) for line in legend.findobj(plt.Line2D)]
+    for text, measured_line, exact_line, (law, color, dash) in zip(
+            legend.get_texts(), samples[::2], samples[1::2], laws, strict=True):
+        assert (text.get_text(), measured_line, exact_line) == (law, (color, "-"), (THEORY, dash))
+    for law, color, dash in laws:
         f, longest = factors(runs, "dynamics", law), runs["dynamics", law, 4000]
         path, L = exact(longest[0]), np.array([run["loss"] for run in longest])
         late.append(f[-1])
@@ -146,7 +154,7 @@ def test_dynamics(made_up):
         assert_shown(left, t, means.mean(axis=0), color)
         assert_shown(left, range(4000), path["loss"], THEORY)
         assert_shown(right, t, (1 / means).mean(axis=0), color)
-        assert_shown(right, range(4000), 1 / path["loss"], THEORY)
+        assert_shown(right, range(4000), 1 / path["loss"], THEORY, linestyle=dash)
         assert_shown(a, np.repeat(steps, 3), 3 * f, color)
         assert_shown(a, range(4001), path["a"], color)
         assert_shown(alpha, np.repeat(steps, 3), [1.3] * 12, color)
@@ -164,11 +172,14 @@ def test_noise(made_up):
     configs = [found[0]["config"] for found in delays]
     laws = np.array([1 + c.lr * c.T / (2 * c.batch * c.draws) for c in configs])
     size = np.array([c.lr * (c.d + c.q) / c.batch for c in configs])
-    for law, seeds, small, c in zip(laws, f, size <= 1 / 8, configs):
+    names = [key[2] for key in runs if key[1] == "delay"]
+    for i, (law, seeds, small, c) in enumerate(zip(laws, f, size <= 1 / 8, configs)):
+        label = {} if names[i] in names[:i] else {"label": names[i]}        # the first of a curve
         color = {"onehot": ONEHOT, "orthonormal": STOCHASTIC}.get(c.law, SIGNS)
         assert_shown(axis, [law] * 3, law * seeds, color)
-        assert_shown(axis, law, law * seeds.mean(), color, fillstyle="full" if small else "none")
-    assert_shown(axis, (1, 2.7), (1, 2.7), THEORY)
+        assert_shown(axis, law, law * seeds.mean(), color,
+                     fillstyle="full" if small else "none", **label)
+    assert_shown(axis, (1, 2.7), (1, 2.7), THEORY, label="measured = predicted")
     plateaus = delays + [runs[key] for key in runs if key[1] == "plateau"]
     assert_measured(measured, {
         "lr (d + q)/n at most 1/8: delay of the plateau / formula": f[size <= 1 / 8],
@@ -189,7 +200,8 @@ def test_length(made_up):
     f, L = factors(runs, "length", "orthonormal")[0], np.geomspace(0.005, 0.25, 50)
     for T in 40, 80, 160:
         assert_shown(axis, 1 / L, theory.length_loss(L, 20, T, 5, 3), THEORY)
-        assert_shown(axis, [1 / 0.03] * 3, f * theory.length_loss(0.03, 20, T, 5, 3), STOCHASTIC)
+        assert_shown(axis, [1 / 0.03] * 3, f * theory.length_loss(0.03, 20, T, 5, 3), STOCHASTIC,
+                     label=f"$T_{{test}}$ = {T}")
     assert_measured(measured, {
         "random signs: training loss / floor": factors(runs, "length", "floor"),
         "random signs, T to 40 T: error / predicted": [factors(runs, "length", "signs")[0]] * 5,
@@ -220,7 +232,7 @@ def test_tests(made_up):
         for k, (axis, (T, q)) in enumerate(zip(axes, found[0]["tests"][1:]), 1):
             path, points = error_path(found[0], T, q), [run["share"][:, k] for run in found]
             assert axis.get_title() == (f"$T_{{test}}$ = {T}" if k < 5 else f"$q_{{test}}$ = {q}")
-            assert_shown(axis, [range(0, 4001, 100)] * 3, points, color)
+            assert_shown(axis, [range(0, 4001, 100)] * 3, points, color, label=pe)
             assert_shown(axis, range(4001), path, color)
             if pe == "fixed" and k < 5:
                 assert_shown(axis, path.argmin(), path.min(), THEORY)
@@ -249,7 +261,8 @@ def test_full_model(made_up):
         assert_shown(axis, t, L[t], THEORY)
         assert_shown(axis, t[t >= 1000], law[t[t >= 1000]], THEORY)
         assert_shown(axis, [np.sqrt(edges[1:] * edges[:-1])] * 3,
-                     np.outer([run["factor"] for run in found], means), color)
+                     np.outer([run["factor"] for run in found], means), color,
+                     label=f"q = {q}" + ", one-hot" * (name == "one-hot, sum"))
         expected.setdefault(f"{name}: recursion / formula at t = 10^5", []).append(L[-1] / law[-1])
         expected[f"{name}: loss at the end / recursion"] = factors(runs, "full_model", name)
     assert_measured(measured, expected)
@@ -259,13 +272,14 @@ def test_data(made_up):
     runs, measured, (left, right) = made_up("data")
     f = {name: factors(runs, "data", name) for name in theory_plots.MODELS}
     N, nets = np.array([4, 8, 16, 32, 64, 128, 256]), f["net, 120 units"]
-    assert_shown(left, N, 0.8 / N * f["stochastic orthonormal"].mean(), STOCHASTIC)
-    assert_shown(left, N, 16 / N * f["one-hot"].mean(), ONEHOT)
-    assert_shown(left, N, [1.5 * f["fixed orthonormal"].mean()] * 7, FIXED)
-    assert_shown(left, [16, 64, 256, 1024, 4096], [1.5 * nets.mean()] * 5, NET)
+    for name, color, sizes, shares in [
+            ("stochastic orthonormal", STOCHASTIC, N, 0.8 / N), ("one-hot", ONEHOT, N, 16 / N),
+            ("fixed orthonormal", FIXED, N, [1.5] * 7),
+            ("net, 120 units", NET, np.array([16, 64, 256, 1024, 4096]), [1.5] * 5)]:
+        losses = np.maximum(1e-5 * sizes[:, None] * f[name], 1e-4)
+        assert_shown(left, sizes, shares * f[name].mean(axis=1), color)
+        assert_shown(right, sizes, losses.mean(axis=1), color, label=name)
     assert_shown(left, (0, 1), (0.1, 0.1), THEORY)
-    losses = np.maximum(1e-5 * N[:, None] * f["one-hot"], 1e-4)
-    assert_shown(right, N, losses.mean(axis=1), ONEHOT)
     assert_measured(measured, {
         "stochastic orthonormal: N needed for a test error of 10%":
             8 * f["stochastic orthonormal"][0],
@@ -289,8 +303,9 @@ def test_width(made_up):
     for axis, power in zip(right, (2, 1)):
         assert axis.get_title().endswith(theory_plots.POWERS[power])
         assert (axis.get_xscale(), axis.get_yscale()) == ("log", "linear")
-        for least in 60, 69:
-            assert_shown(axis, T, least + np.log(T) ** power, STOCHASTIC)
+        for least, text in (60, "16 draws"), (69, "one draw" if power == 2 else "all draws"):
+            text += ", as trained" * (power == 2 and least == 60)
+            assert_shown(axis, T, least + np.log(T) ** power, STOCHASTIC, label=text)
             assert_shown(axis, long, least + np.log(long) ** power, THEORY)
     for *_, text, power in theory_plots.GROWTH:
         expected[f"q = 3, {text}: fit of {theory_plots.POWERS[power]} / predicted"] = [1] * 6
@@ -368,7 +383,11 @@ def test_predictions_are_for_the_settings_of_a_run():
     c = train.configuration(T=50, d_e=100, lr=1.0, draws=2, fresh=True)
     steps = 50 * (10 * (1 + 50 / 1024) * (1 + 6 / 50 * math.log(50 / 3)) + math.log(50 / 3) / 2)
     assert theory_plots.predicted_plateau(c) == pytest.approx(steps)
-    assert theory_plots.plateau_holds(c)
+    for given, holds in [({}, True), ({"fresh": False}, False), ({"lr": 4.1}, False),
+                         ({"d_e": 60}, True), ({"d_e": 59}, False),
+                         ({"d_e": 50, "law": "orthonormal"}, True)]:
+        given = {"T": 50, "d_e": 100, "lr": 1.0, "fresh": True} | given
+        assert theory_plots.plateau_holds(train.configuration(**given)) == holds
     one, four = (theory_plots.floor(train.configuration(T=20, d_e=16, draws=K)) for K in (1, 4))
     assert four < 0.5 * one
     c = train.configuration(T=100, d_e=170)

@@ -509,8 +509,9 @@ def data(runs):
     left.set(title="test error", ylabel="error / (d/(2q))", ylim=(1e-3, 9))
     right.set(title="training loss", ylabel="loss / (d/(2q))", ylim=(5e-5, 30))
     right.legend(loc="upper right")
-    plots.caption(figure, "One full batch of N sequences: T = 20, d = 3, q = 2. 3 seeds: mean and "
-                  "range. Test errors peak near the largest N that training still fits. Losses "
+    plots.caption(figure, "One full batch of N sequences: T = $d_e$ = 20, d = 3, q = 2. 3 seeds: "
+                  "mean and range. Fixed orthonormal encodings are one-hot ones, rotated, and have "
+                  "the same errors. These peak near the largest N that training still fits. Losses "
                   "below $10^{-4}$ are shown there. The net is trained by Adam.")
     return figure
 
@@ -661,9 +662,10 @@ def separation(runs):
     axis.set_xticks(T, T)
     axis.set_yticks([20, 50, 100, 200, 500, 1000], [20, 50, 100, 200, 500, 1000])
     axis.minorticks_off()
-    plots.caption(figure, f"For an error of {SHARE:.0%} of d/(2q): q = 3, d = 5, {len(nets[0])} "
-                  "seeds. All are trained by Adam: nets on fresh batches of 256, attention on one full "
-                  "batch, with stochastic random signs, tested with the mean of 16 draws.")
+    plots.caption(figure, f"For an error of {SHARE:.0%} of d/(2q), between trained widths: q = 3, "
+                  f"d = 5, {len(nets[0])} seeds. Adam: nets with one hidden layer on fresh batches "
+                  "of 256 sequences; attention with stochastic random signs on one batch of 256, "
+                  "tested with the mean of 16 draws.")
     return figure
 
 
