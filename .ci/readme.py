@@ -1,8 +1,8 @@
 """Run the blocks of the READMEs, and hold the READMEs to their word; used by .ci/run.
 
     readme.py script        print a bash script: all ```sh and ```python blocks in order, the output
-                            of each in a file in $work; the check; test_readme.py; at last the
-                            blocks with pytest
+                            of each in a file in $work; the check; test_readme.py and the tests
+                            of beyond/; at last the blocks with pytest
     readme.py check FOLDER  compare the ```text blocks with the output of the block above them, and
                             the verdicts that claims.py prints with those in figures/claims.txt
 
@@ -51,7 +51,7 @@ def script():
                   f'{{\n{text}}} > "$log" 2>&1',
                   "(exit $?)",          # bash itself goes on if a command before && has failed
                   'cat "$log"', "log=/dev/null", sep="\n")
-    print('python .ci/readme.py check "$work"\npython -m pytest -q .ci/test_readme.py')
+    print('python .ci/readme.py check "$work"\npython -m pytest -q .ci/test_readme.py beyond')
     print("\n".join(text for _, text, _ in found if "pytest" in text))
 
 
