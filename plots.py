@@ -170,7 +170,7 @@ def figure_1(runs):
         axis.set_prop_cycle(color=SHADES)
     left.plot(t, L.T)
     zero_line(left, c.d / (2 * c.q))
-    left.set(title="training loss L", ylim=(0, None))
+    left.set(title="training loss L", ylim=(0, 1.1 * c.d / (2 * c.q)))
     middle.plot(t, 1 / L.T)
     late, end = t[50:], np.mean(1 / L[:, -1])
     middle.plot(late, end + predicted_slope(c) * (late - t[-1]), ":", color=THEORY, linewidth=3,
@@ -230,7 +230,7 @@ def figure_3(runs):
     figure, axes = plt.subplots(2, 2, figsize=(11, 7.5), height_ratios=[5, 1])
     for row, name in zip(axes, "WV"):
         for axis, which, when in (row[0], first, "before"), (row[1], run, "after"):
-            image = axis.imshow(which[name][:size, :size], cmap="RdBu_r", aspect="auto",
+            image = axis.imshow(which[name][:size, :size], cmap="RdGy_r", aspect="auto",
                                 norm=SymLogNorm(0.1, vmin=-15, vmax=15), interpolation="nearest")
             axis.axvline(c.d - 0.5, color="k", linewidth=1)
             axis.set(title=f"{name} {when} training", yticks=[], ylabel="output",

@@ -1,6 +1,6 @@
 """Pictures of the task and of the model, and a movie of training:  python beyond/pictures.py
 
-They are drawn into figures/, in fifteen seconds.  With --format svg or pdf there is no movie.
+They go into figures/, in fifteen seconds.  With --format svg or pdf there is no movie.
 """
 
 import claims       # first: it finds the other files, and sets the number of threads
@@ -21,7 +21,7 @@ from plots import THEORY
 # A color means one thing: a selected position, another one, the output, the target (THEORY).
 # Entries of matrices are red above 0, as in Figure 3, and grey below 0.
 SELECTED, UNSELECTED, OUTPUT, ENTRIES = "#0072B2", "#BBBBBB", "#009E73", "RdGy_r"
-SHOWN = 12                              # the coordinates of encodings that are drawn
+SHOWN = 12                              # the coordinates of encodings that are shown
 TASK = {"T": 20, "d": 3, "q": 2, "d_e": 60, "lr": 1.0, "steps": 9600, "evaluations": 1,
         "T_test": [], "q_test": []}
 MOVIE = TASK | {"T": 50, "d_e": 100, "lr": 2.0, "steps": 2000, "fresh": True, "evaluations": 50}
@@ -100,7 +100,7 @@ def task(run):
 def model(run):
     """The model on one sequence: each part of f = V Z softmax(Z^T W z_query), with its shape.
 
-    Encodings are drawn sqrt(d_e) times as large: then their entries are 1 or -1.
+    Encodings are shown sqrt(d_e) times as large: then their entries are 1 or -1.
     """
     c, (X, y, E, colors) = run["config"], example(run["config"])
     W, V, d, rows, width = run["W"], run["V"], c.d, c.d + SHOWN, c.d + c.d_e
@@ -162,7 +162,7 @@ def model(run):
     U = " + ".join(f"$e_{{{j}}}$" for j in sorted(y[0]))
     plots.caption(figure, f"One sequence, after {c.steps} steps. Selected positions are blue, "
                   f"$U$ = {U}. Entries are red above 0, with a scale for each part. {SHOWN} of "
-                  f"{c.d_e} coordinates of encodings are drawn.")
+                  f"{c.d_e} coordinates of encodings are shown.")
     return figure
 
 
@@ -195,7 +195,7 @@ def movie(states):
     for axis in middle, bottom:
         axis.set(xlim=(0, c.steps), xticks=np.linspace(0, c.steps, 5))
     plots.caption(figure, "Stochastic encodings, fresh sequences, W = V = 0. Red: entries above "
-                  f"0, on one scale in W and V. {SHOWN} of {c.d_e} encoding coordinates are drawn.")
+                  f"0, on one scale in W and V. {SHOWN} of {c.d_e} encoding coordinates are shown.")
 
     for k, state in enumerate(states):
         for bar, weight in zip(bars, sts.attention(state["W"], X, y, E)[0]):
