@@ -52,28 +52,20 @@ def end_outputs(run, T, q, scaled, n=128):
     return np.array(f), sts.sts_target(X, y)
 
 
-KINDS = {       # encodings, scaled logits, one draw or the mean of all; color, marker, fill
-    "fixed": ("fixed", False, True, FIXED, "s", "full"),
-    "fixed, scaled logits": ("fixed", True, True, FIXED, "D", "none"),
-    "stochastic, one draw": ("stochastic", False, True, STOCHASTIC, "o", "none"),
-    "stochastic, 16 draws": ("stochastic", False, False, STOCHASTIC, "o", "full"),
-    "stochastic, 16 draws, scaled logits": ("stochastic", True, False, "black", "D", "full")}
-
-
-def end_shares(runs, optimizer, kind, tests, n=128):
-    """The errors of trained runs over d/(2q), for one of KINDS (seeds, tests)."""
-    pe, scaled, one_draw, *_ = KINDS[kind]
+def end_shares(runs, tests, scaled, n=128):
+    """The errors of trained runs over d/(2q) on new sequences, for tests (T, q) (seeds, tests)."""
     shares = []
-    for run in runs[optimizer, pe]:
+    for run in runs:
         for T, q in tests:
             f, target = end_outputs(run, T, q, scaled, n)
-            f = f if one_draw else f.mean(axis=0)
-            shares.append(((f - target) ** 2).sum(axis=-1).mean() * q / run["config"].d)
-    return np.reshape(shares, (-1, len(tests)))
+            shares.append(((f.mean(axis=0) - target) ** 2).sum() / n * q / run["config"].d)
+    return np.reshape(shares, (len(runs), len(tests)))
 
 
-SHOWN = {"fixed": "fixed", "stochastic, 16 draws": "stochastic, mean of 16 draws",
-         "stochastic, 16 draws, scaled logits": "the same with scaled logits"}
+CURVES = [      # encodings, whether logits are scaled, label, color, marker
+    ("fixed", False, "fixed", FIXED, "s"),
+    ("stochastic", False, "stochastic, mean of 16 draws", STOCHASTIC, "o"),
+    ("stochastic", True, "the same with scaled logits", "black", "D")]
 
 
 def scaled_logits(runs):
@@ -82,12 +74,12 @@ def scaled_logits(runs):
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 6.5), width_ratios=[1.8, 1],
                                          sharey=True)
     longer, sizes = c.T * np.array([1, 2, 5, 20, 80, 500]), sorted({q for _, q in tests})
-    for kind, label in SHOWN.items():
-        lengths = [T for T, q in tests if q == c.q] if kind == "fixed" else longer
-        style = {"color": KINDS[kind][3], "marker": KINDS[kind][4], "markersize": 10}
-        band(left, lengths, end_shares(runs, "gd", kind, [(T, c.q) for T in lengths], n=64),
+    for pe, scaled, label, color, marker in CURVES:
+        lengths = [T for T, q in tests if q == c.q] if pe == "fixed" else longer
+        found, style = runs["gd", pe], {"color": color, "marker": marker, "markersize": 10}
+        band(left, lengths, end_shares(found, [(T, c.q) for T in lengths], scaled, n=64),
              label=label, **style)
-        band(right, sizes, end_shares(runs, "gd", kind, [(c.T, q) for q in sizes]), **style)
+        band(right, sizes, end_shares(found, [(c.T, q) for q in sizes], scaled), **style)
     for axis in left, right:
         zero_line(axis, 1, "zero predictor" if axis is left else "")
     left.set(title="longer sequences, to 500 T", xscale="log", yscale="log", xlabel="$T_{test}$",

@@ -227,22 +227,21 @@ def test_the_error_is_its_scale_and_a_rest(monkeypatch):
 def test_rows_of_lengths_speak_of_the_tests_that_they_name(runs, monkeypatch):
     monkeypatch.setattr(claims, "scale_and_rest", lambda run, T, q: (T * q, T, 3 * q))
     monkeypatch.setattr(
-        scaled_logits, "end_shares", lambda runs, optimizer, kind, tests, n=128: np.array(
-            [[T * q + len(kind) + seed for T, q in tests] for seed in (0, 1, 2)]))
+        scaled_logits, "end_shares", lambda runs, tests, scaled, n: np.array(
+            [[T * q + scaled + 2 * ("E" in runs[0]) + seed for T, q in tests] for seed in range(3)]))
     found = {row.claim: row.measured for row in claims.claims_scaled_logits(runs)}
-    assert found["gd, fixed: error / (d/(2q)), nine tests"].endswith(f" ({100 + 6} to {400 + 6})")
-    assert found["adam, lengths: output / target"] == "243 (186 to 300)"
-    assert found["gd, sizes: output / target"].endswith("(100 to 400)")
-    assert found["gd, lengths: part of the error that is this scale"].endswith(
+    assert found["lengths: output / target"] == "243 (186 to 300)"
+    assert found["lengths: part of the error that is this scale"].endswith(
         f"({62 / 71:.4g} to {100 / 109:.4g})")
-    assert found["gd, sizes: the other part / error on the trained task"].endswith(
-        f"({6 / 59:.4g} to {24 / 59:.4g})")
-    for optimizer in "gd", "adam":
-        for kind in "stochastic, 16 draws", "stochastic, 16 draws, scaled logits":
-            for times in 2, 5, 20, 80, 500:
-                least = 50 * times * 3 + len(kind)
-                assert found[f"{optimizer}, {kind}: error / (d/(2q)) at {times} T"] == (
-                    f"{least + 1:.4g} ({least:.4g} to {least + 2:.4g})")
+    assert found["lengths: the other part / error on the trained task"] == (
+        f"{9 / 59:.4g} ({9 / 59:.4g} to {9 / 59:.4g})")
+    for text, least, lengths in (("fixed", 2, (2,)), ("fixed, scaled logits", 3, (2,)),
+                                 ("stochastic", 0, (2, 5, 20, 80, 500)),
+                                 ("stochastic, scaled logits", 1, (2, 5, 20, 80, 500))):
+        for times in lengths:
+            least_share = 50 * times * 3 + least
+            assert found[f"{text}: error / (d/(2q)) at {times} T"] == (
+                f"{least_share + 1:.4g} ({least_share:.4g} to {least_share + 2:.4g})")
 
 
 # Other readings

@@ -29,24 +29,20 @@ def test_scaled_logits_keep_the_attention_of_training(T, q):
     assert f.shape == (3, 4000, 3) and abs(losses.mean() - L) < 5 * losses.std() / math.sqrt(4000)
 
 
-@pytest.mark.parametrize("kind, pe, scaled, one_draw", [
-    ("fixed", "fixed", False, False), ("fixed, scaled logits", "fixed", True, False),
-    ("stochastic, one draw", "stochastic", False, True),
-    ("stochastic, 16 draws", "stochastic", False, False),
-    ("stochastic, 16 draws, scaled logits", "stochastic", True, False)])
-def test_shares_at_the_end_are_errors_over_those_of_the_zero_predictor(kind, pe, scaled, one_draw):
+@pytest.mark.parametrize("pe, scaled", [("fixed", False), ("stochastic", False),
+                                        ("stochastic", True)])
+def test_shares_at_the_end_are_errors_over_those_of_the_zero_predictor(pe, scaled):
     run = train.train(**SMALL | {"pe": pe, "steps": 40})
-    share, = scaled_logits.end_shares({("gd", pe): [run]}, "gd", kind, [(14, 3)])[0]
-    f, target = scaled_logits.end_outputs(run, 14, 3, scaled)
-    draws = f if one_draw else [f.mean(axis=0)]
-    losses = [0.5 * ((f_k - target) ** 2).sum(axis=1).mean() for f_k in draws]
-    allclose(share, np.mean(losses) / (2 / (2 * 3)), rtol=1e-5)
+    f, target = scaled_logits.end_outputs(run, 14, 3, scaled, n=8)
+    error = 0.5 * ((f.mean(axis=0) - target) ** 2).sum(axis=1).mean()
+    share, = scaled_logits.end_shares([run], [(14, 3)], scaled, n=8)[0]
+    allclose(share, error / (2 / (2 * 3)), rtol=1e-5)
     assert len({f_k.tobytes() for f_k in f}) == (16 if pe == "stochastic" else 1)
 
 
-def made_up_shares(runs, optimizer, kind, tests, n=128):
+def made_up_shares(runs, tests, scaled, n=128):
     """As end_shares returns them, but random."""
-    rng = np.random.default_rng([*map(ord, optimizer + kind), n])
+    rng = np.random.default_rng([len(runs), len(tests), scaled, n])
     return rng.uniform(0.01, 1, (3, len(tests)))
 
 
@@ -54,17 +50,19 @@ def test_the_figure_shows_long_sequences_and_subset_sizes(monkeypatch):
     monkeypatch.setattr(scaled_logits, "end_shares", made_up_shares)
     (plot, headline, _), = scaled_logits.FIGURES.values()
     run = train.start(train.configuration(**plots.arms(quick=True)["gd", "fixed"]))
+    runs = {("gd", "fixed"): [run], ("gd", "stochastic"): [run, run]}
     with plt.rc_context(plots.STYLE):
-        figure = plot({("gd", "fixed"): [run]})
+        figure = plot(runs)
         figure.suptitle(headline)
         figure.draw_without_rendering()
     box, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
     assert -0.02 < box.x0 and box.x1 < width + 0.02 and -0.02 < box.y0 and box.y1 < height + 0.02
     left, right = figure.axes
-    longer, own = [50, 100, 250, 1000, 4000, 25000], [50, 62, 75, 87, 100]
-    for kind, T, label in (("fixed", own, "fixed"), ("stochastic, 16 draws", longer, "of 16 draws"),
-                           ("stochastic, 16 draws, scaled logits", longer, "scaled logits")):
-        assert shows(left, T, made_up_shares(None, "gd", kind, T, 64).mean(axis=0), label)
-        sizes = [2, 3, 4, 5, 8]
-        assert shows(right, sizes, made_up_shares(None, "gd", kind, sizes).mean(axis=0))
+    longer, own, sizes = [50, 100, 250, 1000, 4000, 25000], [50, 62, 75, 87, 100], [2, 3, 4, 5, 8]
+    for pe, scaled, T, label in (("fixed", False, own, "fixed"),
+                                 ("stochastic", False, longer, "of 16 draws"),
+                                 ("stochastic", True, longer, "scaled logits")):
+        found = runs["gd", pe]
+        assert shows(left, T, made_up_shares(found, T, scaled, 64).mean(axis=0), label)
+        assert shows(right, sizes, made_up_shares(found, sizes, scaled).mean(axis=0))
     plt.close(figure)
