@@ -20,7 +20,7 @@ positions are in y.  Throughout this file we have:
 
 The paper proves that a net needs a first layer of width Omega(T d).  `width_lower_bound` is a
 bound for Gaussian X and uniform y, with its constants (derived here), and `constructed_fcn` gives
-nets of width 2 T d and T d that solve the task.  The inputs of a net, its layers and its initial
+a net of width T d that solves the task.  The inputs of a net, its layers and its initial
 weights are our choice.
 """
 
@@ -143,47 +143,19 @@ def width_lower_bound(m, T, d, q):
     return (large / T + small * (T - q) / (q * T * max(T - 1, 1))) / 2
 
 
-def constructed_fcn(T, d, q, B, narrow=False):
-    """Params of a net with one hidden layer, of width 2 T d, that solves the task as B grows.
+def constructed_fcn(T, d, q, B):
+    """Params of a net with one hidden layer, of width T d, that is exact while all |x_i| <= B.
 
-        f = (1/q) sum_i [ relu(x_i + B (s_i - 1)) - relu(-x_i + B (s_i - 1)) ],   s_i = 1[i in y]
+        f = -B + (1/q) sum_i relu(x_i + B (2 s_i - 1)),   s_i = 1[i in y]
 
-    for each coordinate of the tokens x_i.  Derived: for i in y the bracket is
-    relu(x_i) - relu(-x_i) = x_i; for other i it is 0 as long as |x_i| <= B.
-
-    narrow: a net of width T d, the least that the bound allows.  It is exact while all |x_i| <= B:
-
-        f = -B + (1/q) sum_i relu(x_i + B (2 s_i - 1))
-
-    since relu gives x_i + B for the q positions in y, and 0 for the others.
+    for each coordinate of the tokens x_i.  Derived: relu gives x_i + B for the q positions in y,
+    and 0 for the others.  So the bound's width is enough.
     """
     B, I = float(B), np.eye(T * d)
     repeat = np.repeat(np.eye(T), d, axis=1)                # s_i for the d coordinates  (T, T d)
     mean = np.tile(np.eye(d), (T, 1)) / q                   # sums over i, divided by q  (T d, d)
-    if narrow:
-        first = np.concatenate([I, 2 * B * repeat]), np.full(T * d, -B)
-        return [first, (mean, np.full(d, -B))]
-    first = np.block([[I, -I], [B * repeat, B * repeat]]), np.full(2 * T * d, -B)
-    return [first, (np.concatenate([mean, -mean]), np.zeros(d))]
-
-
-def constructed_loss(T, d, q, B, narrow=False):
-    """The expected loss of constructed_fcn.  Derived.
-
-    Let mu and s be the means of relu(x - B) and of its square for x ~ N(0, 1).  With the density
-    phi of N(0, 1) at B, and tail = P(x > B), they are
-    mu = phi - B tail and s = (1 + B^2) tail - B phi.
-    A coordinate of an unselected token adds (relu(x - B) - relu(-x - B)) / q to the error, with
-    mean 0 and second moment 2 s / q^2.  There are T - q of them:   L = d/q^2 (T - q) s.
-    narrow: it adds relu(x - B) / q, and one of a selected token adds relu(-x - B) / q, both with
-    mean mu / q and second moment s / q^2:   L = d/(2 q^2) (T (s - mu^2) + T^2 mu^2).
-    """
-    phi = math.exp(-B * B / 2) / math.sqrt(2 * math.pi)
-    tail = math.erfc(B / math.sqrt(2)) / 2
-    mu, s = phi - B * tail, (1 + B * B) * tail - B * phi
-    if narrow:
-        return d / (2 * q * q) * (T * (s - mu * mu) + (T * mu) ** 2)
-    return d / (q * q) * (T - q) * s
+    first = np.concatenate([I, 2 * B * repeat]), np.full(T * d, -B)
+    return [first, (mean, np.full(d, -B))]
 
 
 def demo():
@@ -206,16 +178,10 @@ def demo():
         return rng.standard_normal((n, T, d)), rng.random((n, T)).argsort(axis=1)[:, :q]
 
     X, y = draw(10_000)
-    print(f"\nTwo constructed nets at T = {T}, d = {d}, q = {q}.  They err only if some |x| > B.")
-    print(f"The loss is measured on 10000 sequences, whose largest |x| is {abs(X).max():.2f}.  At")
-    print("large B the expected loss comes from rarer tokens than these:\n")
-    print(f"         width 2 T d = {2 * T * d}      width T d = {T * d}")
-    print("    B    expected  measured   expected  measured")
+    print(f"\nA constructed net of width T d = {T * d} at T = {T}, d = {d}, q = {q}.  It errs only")
+    print(f"if some |x| > B.  Its loss on 10000 sequences, whose largest |x| is {abs(X).max():.2f}:\n")
     for B in range(6):
-        losses = [L for narrow in (False, True) for L in (
-            constructed_loss(T, d, q, B, narrow),
-            loss(constructed_fcn(T, d, q, B, narrow), X, y))]
-        print(f"    {B}   " + "".join(f"{L:10.1e}" for L in losses))
+        print(f"    B = {B}   {loss(constructed_fcn(T, d, q, B), X, y):8.1e}")
 
     print("\nA check of the gradients of a net with two hidden layers, in a random direction:")
     print("the slope sum(gradient * direction) is Im L(params + ih direction) / h for a tiny h:")

@@ -5,23 +5,20 @@
     python plots.py --quick              all of them on small tasks, into runs/quick/
     python plots.py --run runs/NAME.npz  a run of train.py, beside its file
 
-Every curve has seeds 3, 4 and 5; settings were chosen with seeds 0, 1 and 2.  Runs with the same
-seed and task see the same sequences.  Trained runs are kept in runs/figures/, and with --quick in
-runs/quick/.  A run is trained again if its settings have changed, or one of sts.py, fcn.py and
-train.py.
+Every curve has seeds 3, 4 and 5; settings were chosen with seeds 0, 1 and 2.  Trained runs are kept
+in runs/figures/ or runs/quick/, until their settings change: delete them if you change the program.
 """
 
 import signal
 import sys
 
-if __name__ == "__main__":      # first of all, so that Ctrl-C ends in one line at any moment
+if __name__ == "__main__":      # first of all: Ctrl-C ends in one line at any moment
     signal.signal(signal.SIGINT, lambda *_: sys.exit(
         "\nplots.py: interrupted; the same command trains the other runs"))
 
 import train        # before NumPy, since it sets the number of threads
 
 import argparse
-import hashlib
 import os
 import textwrap
 from multiprocessing import get_context
@@ -37,7 +34,6 @@ import sts
 
 HERE, SEEDS = Path(__file__).resolve().parent, (3, 4, 5)
 STOCHASTIC, FIXED, NET, THEORY = "#0072B2", "#D55E00", "#009E73", "#444444"
-LAWS = {"rademacher": "random signs", "orthonormal": "orthonormal", "onehot": "one-hot"}
 SHADES = STOCHASTIC, "#56B4E9", "#08306B"       # of blue: the seeds of stochastic encodings
 STYLE = {"font.size": 14, "axes.titlesize": 14, "axes.labelsize": 14, "legend.fontsize": 14,
          "xtick.labelsize": 14, "ytick.labelsize": 14, "figure.titlesize": 16,
@@ -45,39 +41,33 @@ STYLE = {"font.size": 14, "axes.titlesize": 14, "axes.labelsize": 14, "legend.fo
          "axes.grid": True, "grid.alpha": 0.3, "lines.linewidth": 2, "legend.frameon": False,
          "figure.constrained_layout.use": True, "savefig.dpi": 140}
 
-# The runs.  An arm is the settings of train.py that all seeds of a curve have in common.
+# The runs: for each curve its settings of train.py.
 
-FULL_MODEL = {      # Figures 1 and 3
-    "attend_to_query": True, "query": "mean", "law": "orthonormal", "d_e": 200, "init_std": 0.02,
-    "lr": 9.0, "steps": 16000, "evaluations": 30, "eval_draws": 1, "q_test": []}
-GD = {              # Figures 2 and 4
-    "d_e": 500, "fresh": True, "evaluations": 40, "lr": 5.0, "steps": 24000}
-ADAM = {            # Figure 5
-    "d_e": 500, "fresh": True, "evaluations": 40, "optimizer": "adam", "lr": 0.004, "steps": 4000}
-SHORT = {"T": 10, "fresh": True, "evaluations": 1, "steps": 6000}               # widths
+GD = {"d_e": 500, "fresh": True, "evaluations": 40, "lr": 5.0, "steps": 24000}
+ADAM = {"d_e": 500, "fresh": True, "evaluations": 40, "optimizer": "adam", "lr": 0.004,
+        "steps": 4000}
+SHORT = {"T": 10, "fresh": True, "evaluations": 1, "steps": 6000}
 NETS = [(m, hidden) for hidden in (1, 2) for m in (5, 15, 25, 40, 50)]
 ARMS = {
-    ("full model",): FULL_MODEL,
-    ("gd", "stochastic"): GD | {"pe": "stochastic", "draws": 4},
-    ("gd", "fixed"): GD | {"pe": "fixed", "draws": 1},              # fixed encodings are one draw
-    ("adam", "stochastic"): ADAM | {"pe": "stochastic", "draws": 4},
-    ("adam", "fixed"): ADAM | {"pe": "fixed", "draws": 1},
-    ("attention",): SHORT | {"law": "orthonormal", "d_e": 20, "lr": 1.0, "T_test": [],
-                             "q_test": [], "eval_sequences": 2000},
-    **{("net", m, hidden): SHORT | {
+    "full model": {                                         # Figures 1 and 3
+        "attend_to_query": True, "query": "mean", "law": "orthonormal", "d_e": 200,
+        "init_std": 0.02, "lr": 9.0, "steps": 16000, "evaluations": 30, "eval_draws": 1,
+        "q_test": []},
+    "gd stochastic": GD | {"pe": "stochastic", "draws": 4},                 # Figures 2 and 4
+    "gd fixed": GD | {"pe": "fixed"},
+    "adam stochastic": ADAM | {"pe": "stochastic", "draws": 4},             # Figure 5
+    "adam fixed": ADAM | {"pe": "fixed"},
+    "attention": SHORT | {"law": "orthonormal", "d_e": 20, "lr": 1.0, "T_test": [], "q_test": [],
+                          "eval_sequences": 2000},
+    **{f"net {m} {hidden}": SHORT | {
         "model": "fcn", "hidden": [m] + [max(m, 64)] * (hidden - 1), "optimizer": "adam",
         "schedule": "cosine", "eval_sequences": 50000} for m, hidden in NETS}}
-QUICK = {           # what --quick changes in an arm, by the first part of its key
-    "full model": {"T": 20, "d": 3, "q": 2, "d_e": 40, "lr": 4.0, "steps": 2000},
+QUICK = {           # what --quick changes, by the first word of a name
+    "full": {"T": 20, "d": 3, "q": 2, "d_e": 40, "lr": 4.0, "steps": 2000},
     "gd": {"T": 50, "d_e": 100, "lr": 2.0, "steps": 2000},
     "adam": {"T": 50, "d_e": 100, "steps": 600},
     "attention": {"steps": 2000},
     "net": {"steps": 2000}}
-
-
-def arms(quick):
-    """The settings of each arm, by its key."""
-    return {key: arm | (QUICK.get(key[0], {}) if quick else {}) for key, arm in ARMS.items()}
 
 
 def train_into(item):
@@ -88,29 +78,25 @@ def train_into(item):
 
 
 def trained(arms, folder=train.RUNS / "figures", jobs=os.cpu_count(), seeds=SEEDS):
-    """The runs of each arm, one for each seed.  Those that the folder does not keep are trained.
-
-    The name of a file has a hash of the run's settings and of the program.
-    """
+    """The runs of each arm, one for each seed.  Those that the folder does not keep are trained."""
     folder.mkdir(parents=True, exist_ok=True)
-    program = b"".join((HERE / name).read_bytes() for name in ("sts.py", "fcn.py", "train.py"))
-    files, missing = {key: [] for key in arms}, {}
-    for key, seed in [(key, seed) for key in arms for seed in seeds]:
-        settings = arms[key] | {"seed": seed}
-        digest = hashlib.sha256(program + repr(settings).encode()).hexdigest()[:10]
-        path = folder / f"{' '.join(map(str, key))} seed {seed} {digest}.npz"
-        files[key].append(path)
-        if not path.exists():
-            missing[path] = settings
+    files = {name: [folder / f"{name} seed {seed}.npz" for seed in seeds] for name in arms}
+    missing = {}
+    for name, arm in arms.items():
+        for path, seed in zip(files[name], seeds):
+            settings = arm | {"seed": seed}
+            if not path.exists() or train.load(path)["config"] != train.configuration(**settings):
+                missing[path] = settings
+    if kept := len(arms) * len(seeds) - len(missing):
+        print(f"{kept} runs are kept in {folder}: if you changed the program, delete them")
     if missing:
         print(f"{len(missing)} runs to train, {jobs} at a time", flush=True)
         handler = signal.signal(signal.SIGINT, signal.SIG_IGN)      # workers inherit this, so
-        with get_context("spawn").Pool(jobs) as pool:               # Ctrl-C reaches only us, and
-            signal.signal(signal.SIGINT, handler)                   # leaving this block ends them
-            done = pool.imap_unordered(train_into, missing.items(), chunksize=1)
-            for i, name in enumerate(done, 1):
+        with get_context("spawn").Pool(jobs) as pool:               # Ctrl-C reaches only us
+            signal.signal(signal.SIGINT, handler)
+            for i, name in enumerate(pool.imap_unordered(train_into, missing.items()), 1):
                 print(f"{i:3} of {len(missing)}: {name}", flush=True)
-    return {key: [train.load(path) for path in files[key]] for key in arms}
+    return {name: [train.load(path) for path in files[name]] for name in arms}
 
 
 # What a figure shows of its runs
@@ -123,7 +109,7 @@ def smooth_loss(run):
 
 
 def predicted_slope(c):
-    """The growth of 1/L in a step with orthonormal encodings; derived in beyond/theory.py."""
+    """The growth of 1/L in a step, orthonormal encodings; derived in beyond/full_model.py."""
     return 4 * c.lr / c.d_e / (c.q ** 2 if c.query == "mean" else 1)
 
 
@@ -157,12 +143,12 @@ def caption(figure, text, c=None):
     figure.supxlabel(textwrap.fill(text, int(9.5 * figure.get_figwidth())), fontsize=14)
 
 
-# The figures.  Their headlines, in FIGURES, speak of full-size runs, so those of --quick get none.
+# The figures
 
 
 def figure_1(runs):
     """Global convergence of the full model: loss, 1/L, and the directions of W and V."""
-    runs = runs["full model",]
+    runs = runs["full model"]
     c, (t, _) = runs[0]["config"], smooth_loss(runs[0])
     L = np.array([smooth_loss(run)[1] for run in runs])
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(11, 5))
@@ -192,7 +178,7 @@ def figure_1(runs):
 
 def error_curves(runs, optimizer, rows, scale):
     """The errors on each test: longer sequences, and in a second row other subset sizes."""
-    stochastic, fixed = runs[optimizer, "stochastic"], runs[optimizer, "fixed"]
+    stochastic, fixed = runs[f"{optimizer} stochastic"], runs[f"{optimizer} fixed"]
     c, t, tests = fixed[0]["config"], fixed[0]["eval_step"], fixed[0]["tests"].tolist()
     size = 11, 2 + 2.6 * rows
     figure, axes = plt.subplots(rows, 5, figsize=size, sharey="row", squeeze=False)
@@ -205,7 +191,7 @@ def error_curves(runs, optimizer, rows, scale):
             zero_line(axis, 1, "zero predictor" if axis is row[0] else "")
             if T > c.T:
                 axis.axhline(0.15 * 2 * q / c.d, color=THEORY, linewidth=1,
-                             label="an error\nof 0.15")
+                             label=f"error 0.15,\nhere {0.15 * 2 * q / c.d:.2f}")
             title = f"$T_{{test}}$ = {T}" if longer else f"$q_{{test}}$ = {q}"
             axis.set(title="the trained task" if [T, q] == tests[0] else title, yscale=scale,
                      xlabel="step t", xticks=np.linspace(0, c.steps, 3))
@@ -224,7 +210,7 @@ def error_curves(runs, optimizer, rows, scale):
 
 def figure_3(runs):
     """Interpretable training: W and V of the full model, at random initialization and after."""
-    run = runs["full model",][0]
+    run = runs["full model"][0]
     c, first = run["config"], train.start(run["config"])
     size = c.d + 25
     figure, axes = plt.subplots(2, 2, figsize=(11, 7.5), height_ratios=[5, 1])
@@ -251,22 +237,18 @@ def figure_3(runs):
 
 def widths(runs):
     """What nets cannot do: the error against the width, at T = 10."""
-    c = runs["attention",][0]["config"]
+    c = runs["attention"][0]["config"]
     T, d, q = c.T, c.d, c.q
-    zero = d / (2 * q)
     figure, axis = plt.subplots(figsize=(10, 6))
     m = np.arange(2 * T * d + 1)
-    bound = fcn.width_lower_bound(m, T, d, q) / zero
+    bound = fcn.width_lower_bound(m, T, d, q) / (d / (2 * q))
     axis.plot(m, bound, "--", color=THEORY, label="bound for all nets")
     for hidden, marker, size, fill in (1, "o", 13, "none"), (2, "^", 7, "full"):
         points = [(m, share) for m, layers in NETS if layers == hidden
-                  for share in shares(runs["net", m, hidden], T, q)[:, -1]]
+                  for share in shares(runs[f"net {m} {hidden}"], T, q)[:, -1]]
         axis.plot(*np.transpose(points), marker, color=NET, fillstyle=fill, markersize=size,
                   label=f"trained nets, {hidden} hidden layer{'s' * (hidden > 1)}")
-    constructed = [fcn.constructed_loss(T, d, q, 5, narrow) / zero for narrow in (True, False)]
-    axis.plot([T * d, 2 * T * d], constructed, "D", color=THEORY, markersize=9, zorder=1,
-              label="constructed nets (fcn.py)")
-    axis.axhline(shares(runs["attention",], T, q)[:, -1].mean(), color=STOCHASTIC, linewidth=3,
+    axis.axhline(shares(runs["attention"], T, q)[:, -1].mean(), color=STOCHASTIC, linewidth=3,
                  zorder=0, label=f"trained attention, orthonormal, $d_e$ = {c.d_e}")
     for m, text in (d, f"d = {d}"), (T * d, f"T d = {T * d}"):
         axis.axvline(m, color=THEORY, linewidth=1, linestyle=":")
@@ -290,41 +272,37 @@ def one_run(run):
         zero_line(axis, c.d / (2 * c.q))
         axis.set(title=title, xlabel="step t", xticks=np.linspace(0, c.steps, 3),
                  ylim=(0, 1.12 * axis.get_ylim()[1]))
-    text = f"Hidden layers of {c.hidden} units."
     for axis in right:
         X, y, E = train.held_out(run, 0, draws=1)
         P = sts.attention(run["W"], X, y, E[0], c.attend_to_query, c.query)[0]
         axis.bar(range(len(P)), P, width=1,
                  color=[STOCHASTIC if j in y[0] else "#BBBBBB" for j in range(len(P))])
         zero_line(axis, 1 / c.q, "1/q")
-        axis.set(title="attention on one new sequence", ylim=(0, 1.12 * max(1 / c.q, P.max())),
-                 xlabel="position (blue: selected)" + f"; {c.T}: query" * c.attend_to_query)
-        text = f"Encodings: {LAWS[c.law]}. Where they overlap, selected bars differ."
-    caption(figure, text, c)
+        axis.set(title="attention on one new sequence", xlabel="position (blue: selected)",
+                 ylim=(0, 1.12 * max(1 / c.q, P.max())))
+    model = f"Hidden layers of {c.hidden} units." if c.model == "fcn" else f"Encodings: {c.law}."
+    caption(figure, model, c)
     return figure
 
 
-FIGURES = {     # name: the function, its headline, and the arms that it needs, by key[0]
-    "1": (figure_1, "With the mean query the loss of the full model falls like 1/t",
-          {"full model"}),
+FIGURES = {     # name: the function, its headline, and the first word of the arms that it needs
+    "1": (figure_1, "With the mean query the loss of the full model falls like 1/t", ["full"]),
     "2": (lambda runs: error_curves(runs, "gd", 1, "linear"),
-          "On longer sequences fixed encodings stay above a constant",
-          {"gd"}),
+          "On longer sequences fixed encodings stay above a constant", ["gd"]),
     "3": (figure_3, "The identity grows in W and in V; other entries stay small, but not 0",
-          {"full model"}),
+          ["full"]),
     "4": (lambda runs: error_curves(runs, "gd", 2, "log"),
           "Both converge on other subset sizes, fixed encodings do not on longer sequences",
-          {"gd"}),
+          ["gd"]),
     "5": (lambda runs: error_curves(runs, "adam", 2, "log"),
-          "With Adam, too, fixed encodings converge only on other subset sizes",
-          {"adam"}),
+          "With Adam, too, fixed encodings converge only on other subset sizes", ["adam"]),
     "widths": (widths, "Nets with a first layer narrower than T d cannot do it; attention can",
-               {"attention", "net"}),
-}
+               ["attention", "net"])}
 
 
 def picture(plot, runs, headline, path):
     """Plot a figure into its file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with plt.rc_context(STYLE):
         figure = plot(runs)
         figure.suptitle(headline)
@@ -333,39 +311,37 @@ def picture(plot, runs, headline, path):
     print(path, flush=True)
 
 
-def main(figures=FIGURES, arms=arms, folder=HERE / "figures", description=__doc__):
-    """Plot the figures that the command line names; returns their runs, if they are full-size."""
-    parser = argparse.ArgumentParser(description=description.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("names", nargs="*", metavar="FIGURE", help=f"{', '.join(figures)} (all)")
+def main():
+    """Plot the figures, or the run, that the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("names", nargs="*", metavar="FIGURE", help=f"{', '.join(FIGURES)} (all)")
     parser.add_argument("--quick", action="store_true", help="small tasks, for the classroom")
     parser.add_argument("--run", type=Path, help="plot this run of train.py, beside its file")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs trained at a time")
     parser.add_argument("--out", type=Path, help="folder for the pictures")
     parser.add_argument("--format", choices=["png", "pdf", "svg"], default="png")
     args = parser.parse_args()
-    names, kept = args.names or list(figures), train.RUNS / ("quick" if args.quick else "figures")
-    if not set(names) <= set(figures):
-        parser.error(f"figures are {', '.join(figures)}, got {' '.join(names)}")
-    out = args.out or (args.run.parent if args.run else kept if args.quick else folder)
+    if not set(args.names) <= set(FIGURES):
+        parser.error(f"figures are {', '.join(FIGURES)}, got {' '.join(args.names)}")
     matplotlib.use("Agg")       # plots into files; no display is needed
     try:
-        out.mkdir(parents=True, exist_ok=True)
         if args.run:
             run = train.load(args.run)
             model = "A net" if run["config"].model == "fcn" else f"{run['config'].pe} encodings"
             picture(one_run, run, f"{model.capitalize()} after {run['t']} steps",
-                    out / f"{args.run.stem}.{args.format}")
-            return None
-        needed = set().union(*(figures[name][2] for name in names))
-        own = {key: arm for key, arm in arms(args.quick).items() if key[0] in needed}
-        runs = trained(own, kept, args.jobs)
+                    (args.out or args.run.parent) / f"{args.run.stem}.{args.format}")
+            return
+        names, change = args.names or list(FIGURES), QUICK if args.quick else {}
+        kept = train.RUNS / ("quick" if args.quick else "figures")
+        out = args.out or (kept if args.quick else HERE / "figures")
+        needed = {word for name in names for word in FIGURES[name][2]}
+        arms = {name: arm | change.get(name.split()[0], {}) for name, arm in ARMS.items()
+                if name.split()[0] in needed}
+        runs = trained(arms, kept, args.jobs)
         for name in names:
-            plot, headline, _ = figures[name]
+            plot, headline, _ = FIGURES[name]
             path = out / f"{'figure_' * name.isdigit()}{name}.{args.format}"
             picture(plot, runs, "A small task (--quick)" if args.quick else headline, path)
-        return None if args.quick else runs
-    except KeyboardInterrupt:   # of a program in beyond/
-        parser.exit(1, "\ninterrupted; the same command trains the other runs\n")
     except (FloatingPointError, ValueError, OSError) as problem:
         parser.error(problem)
 

@@ -4,8 +4,7 @@ Companion to "Transformers Provably Learn Sparse Token Selection While Fully-Con
 Cannot" (Wang, Wei, Hsu, Lee, ICML 2024).  NumPy only.  `python sts.py` gives a short tour.
 
 The task: given T tokens and a subset y of q positions, return the mean of the q tokens at these
-positions.  Attention by position is learnt: no block of W or V is set by hand.  (The first d
-columns of W keep their initial values, since z_query starts with d zeros.)
+positions.
 Throughout this file we have:
 
     n, T, d, q   batch size, sequence length, token dimension, subset size
@@ -54,18 +53,18 @@ def sample_sts(rng, n, T, d, q, dtype=np.float64):
 
 
 def check_positions(X, y):
-    """Raise ValueError unless y (n, q) holds positions of X (n, T, d), and no 0/1 indicator."""
+    """Raise ValueError unless each row of y (n, q) holds q different positions of X (n, T, d)."""
     n, T, _ = X.shape
-    indicator = y.shape == (n, T) and T > 2 and y.max() <= 1
-    if y.shape[:-1] != (n,) or y.min() < 0 or y.max() >= T or indicator:
-        raise ValueError(f"y holds the q selected positions of each sequence, from 0 to {T - 1}, "
-                         f"as an array ({n}, q): got {y.shape}, from {y.min()} to {y.max()}")
+    repeated = (np.diff(np.sort(y)) == 0).any()
+    if y.shape[:-1] != (n,) or y.min() < 0 or y.max() >= T or repeated:
+        raise ValueError(f"need y (n, q) with {n = }, and different positions from 0 to {T - 1} in "
+                         f"each row, got y {y.shape} with positions from {y.min()} to {y.max()}")
 
 
 def sts_target(X, y):
     """STS_q(X, y) = (1/q) sum_{i in y} x_i, the mean of the selected tokens (n, d).  Def. 1.
 
-    Raises ValueError unless y holds positions.
+    Raises ValueError unless each row of y holds different positions.
     """
     check_positions(X, y)
     return X[np.arange(len(X))[:, None], y].mean(axis=1)
@@ -91,11 +90,8 @@ def orthonormal(rng, T, d_e):
     return E
 
 
-LAWS = {        # name: (a function that draws E, the least d_e for T positions)
-    "onehot": (onehot, lambda T: T),
-    "rademacher": (rademacher, lambda T: 1),
-    "orthonormal": (orthonormal, lambda T: T),
-}
+LAWS = {"onehot": onehot, "rademacher": rademacher, "orthonormal": orthonormal}
+ORTHOGONAL = "onehot", "orthonormal"        # these need d_e >= T
 
 
 def positional_encoding(law, T, d_e, rng, draws=None, dtype=np.float64):
@@ -105,12 +101,11 @@ def positional_encoding(law, T, d_e, rng, draws=None, dtype=np.float64):
     """
     if law not in LAWS:
         raise ValueError(f"law must be one of {', '.join(LAWS)}, got {law!r}")
-    draw, least = LAWS[law]
-    if d_e < least(T):
-        raise ValueError(f"{law} encodings of {T} positions need d_e >= {least(T)}, got {d_e}")
+    if law in ORTHOGONAL and d_e < T:
+        raise ValueError(f"{law} encodings of {T} positions need d_e >= {T}, got {d_e}")
     if draws is None:
-        return draw(rng, T, d_e).astype(dtype, copy=False)
-    return np.stack([draw(rng, T, d_e) for _ in range(draws)]).astype(dtype, copy=False)
+        return LAWS[law](rng, T, d_e).astype(dtype, copy=False)
+    return np.stack([LAWS[law](rng, T, d_e) for _ in range(draws)]).astype(dtype, copy=False)
 
 
 # The model.  All sequences of a batch share E.  So the array of all z_j, with its n T (d + d_e)
@@ -119,13 +114,15 @@ def positional_encoding(law, T, d_e, rng, draws=None, dtype=np.float64):
 # last_key is None.
 
 
-def Z_transposed_times(Z, r):
-    """Z^T r, the dot products of r (n, d + d_e) with the keys: (n, T), or (n, T + 1)."""
+def Z_transposed_times(Z, v):
+    """Z^T v, the dot products of v (n, d + d_e) with the keys: (n, T), or (n, T + 1)."""
     X, E, last_key = Z
     d = X.shape[2]
-    A = r[:, d:] @ E.T
-    A += (X @ r[:, :d, None])[:, :, 0]
-    return A if last_key is None else np.column_stack([A, (last_key * r).sum(axis=1)])
+    products = v[:, d:] @ E.T
+    products += (X @ v[:, :d, None])[:, :, 0]
+    if last_key is None:
+        return products
+    return np.column_stack([products, (last_key * v).sum(axis=1)])
 
 
 def Z_times(Z, P):
@@ -192,8 +189,8 @@ def backward(cache, r):
                                   with gbar = sum_i P_i g_i
         A_j = z_j^T W z_query     dL/dW = sum_j dL/dA_j z_j z_query^T
 
-    dW and dV are sums over the batch of dL/dW and dL/dV.  Where g_j < gbar, dL/dA_j is negative: a
-    higher logit, and so more attention to this key, would lower the loss.
+    These are for one sequence; dW and dV are their sums over the batch.  Where g_j < gbar, dL/dA_j
+    is negative: a higher logit, and so more attention to this key, would lower the loss.
     """
     V, z_query, Z, P, z = cache
     dV = r.T @ z                                    # r z^T
@@ -243,7 +240,7 @@ def ground_truth(d, d_e, T=None):
     the keys are Z, a W* and V* solve the task as a grows.
     With T, for one-hot encodings, the block of W* is I - 11^T/T on the T trained positions instead,
     where 1 is the vector of ones: gradient descent from zero on the population loss grows it
-    (derived in beyond/theory.py).  It is I less a common part, which softmax ignores.
+    (derived in beyond/two_numbers.py).  It is I less a common part, which softmax ignores.
     """
     W, V = np.zeros((d + d_e, d + d_e)), np.eye(d, d + d_e)
     if T is None:

@@ -1,8 +1,8 @@
 """Run the blocks of the READMEs, and hold the READMEs to their word; used by .ci/run.
 
     readme.py script        print a bash script: all ```sh and ```python blocks in order, the output
-                            of each in a file in $work; the check; test_readme.py and the tests
-                            of beyond/; at last the blocks with pytest
+                            of each in a file in $work; the check; a figure from nothing;
+                            test_readme.py and the tests of beyond/; at last the blocks with pytest
     readme.py check FOLDER  compare the ```text blocks with the output of the block above them, and
                             the verdicts that claims.py prints with those in figures/claims.txt
 
@@ -19,7 +19,7 @@ from decimal import Decimal
 from pathlib import Path
 
 TEXTS = ("README.md", "beyond/README.md", "beyond/CLAIMS.md", "beyond/LECTURE.md",
-         "beyond/related/README.md")
+         "beyond/HANDOUT.md", "beyond/SOLUTIONS.md", "beyond/related/README.md")
 CLAIMS = Path("figures/claims.txt")
 BLOCK = re.compile(r"^( *)```(sh|python|text)\n(.*?)^\1```", re.M | re.S)
 NUMBER = re.compile(r"(?<![\w.])-?\d*\.?\d+(?:e[-+]\d+)?(?![\w.]*\w)")
@@ -51,7 +51,8 @@ def script():
                   f'{{\n{text}}} > "$log" 2>&1',
                   "(exit $?)",          # bash itself goes on if a command before && has failed
                   'cat "$log"', "log=/dev/null", sep="\n")
-    print('python .ci/readme.py check "$work"\npython -m pytest -q .ci/test_readme.py beyond')
+    print('python .ci/readme.py check "$work"\npython plots.py 2 --quick')
+    print("python -m pytest -q .ci/test_readme.py beyond")
     print("\n".join(text for _, text, _ in found if "pytest" in text))
 
 
@@ -71,7 +72,7 @@ def alike(shown, printed):
 def verdicts(text):
     """The figure, the claim and the verdict of each row of a table of claims."""
     rows = [re.split("  +", line.strip()) for line in text.splitlines()]
-    return {(*row[:2], row[-1]) for row in rows if row[-1] in ("seen", "undecided", "not seen")}
+    return {(*row[:2], row[-1]) for row in rows if row[-1] in ("seen", "not seen")}
 
 
 def check(folder):

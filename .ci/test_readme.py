@@ -40,7 +40,7 @@ TABLE = "1  L falls  <= 0.25  0.008  seen\n2  levels off  >= 0.8  0.93  not seen
 def run(monkeypatch, tmp_path, path="README.md", old="", new=""):
     """What .ci/run does with these texts, a program that measures claims, and one replacement."""
     files = dict.fromkeys(readme.TEXTS, "") | {
-        "README.md": README, "figures/claims.txt": TABLE,
+        "README.md": README, "figures/claims.txt": TABLE, "plots.py": "",
         "beyond/claims.py": f"print('''{TABLE}''')",
         ".ci/test_readme.py": "def test():\n    print('its test', file=open('order', 'a'))\n"}
     shutil.copytree(Path(readme.__file__).parent, tmp_path / ".ci")

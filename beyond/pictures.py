@@ -1,19 +1,15 @@
-"""Pictures of the task and of the model, and a movie of training:  python beyond/pictures.py
+"""Pictures of the task and the model, and a movie, into figures/:  python beyond/pictures.py"""
 
-They go into figures/, in fifteen seconds.  With --format svg or pdf there is no movie.
-"""
-
-import claims       # first: it finds the other files, and sets the number of threads
+import two_numbers      # first: it finds the other files
+import plots
 
 import argparse
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.colors import Normalize, SymLogNorm
 from PIL import Image
 
-import plots
 import sts
 import train
 from plots import THEORY
@@ -80,8 +76,7 @@ def task(run):
         axis.set_title(f"attention {when}")
         f = sts.forward(model["W"], model["V"], X, y, E)[0][0]
         outputs.append((f"output {when}", f, OUTPUT))
-    for axis in axes[:, 0]:
-        axis.set_xticks(range(0, c.T, 5))
+    plt.setp(axes[:, 0], xticks=range(0, c.T, 5))
     axis.set_xlabel("position j")
     limit = 1.4 * abs(outputs[0][1]).max()
     for axis, (name, vector, color) in zip(axes[:, 1], outputs):
@@ -129,8 +124,7 @@ def model(run):
     for axis, heights in (logits, Z.T @ Wz), (attention, P):
         axis.bar(range(c.T), heights, color=colors)
         axis.set(xlim=(-0.5, c.T - 0.5))
-    for axis in keys, logits, attention:
-        axis.set_xticks(sorted(y[0]))
+    plt.setp((keys, logits, attention), xticks=sorted(y[0]))
     for shift, name, vector, color in ((-0.2, "output", f, OUTPUT),
                                        (0.2, "target", sts.sts_target(X, y)[0], THEORY)):
         output.bar(np.arange(1, d + 1) + shift, vector, 0.4, color=color, label=name)
@@ -160,9 +154,9 @@ def model(run):
                       va=va, multialignment="center")
     figure.suptitle(r"$f \;=\; V\; Z\; \mathrm{softmax}(Z^T\, W\, z_{query})$", fontsize=24)
     U = " + ".join(f"$e_{{{j}}}$" for j in sorted(y[0]))
-    plots.caption(figure, f"One sequence, after {c.steps} steps. Selected positions are blue, "
-                  f"$U$ = {U}. Entries are red above 0, with a scale for each part. {SHOWN} of "
-                  f"{c.d_e} coordinates of encodings are shown.")
+    plots.caption(figure, f"After {c.steps} steps. Selected positions are blue; as q = {c.q}, their "
+                  f"logits are equal. $U$ = {U}. Red is above 0, each part has a scale. "
+                  f"{SHOWN} of {c.d_e} encoding coordinates are shown.")
     return figure
 
 
@@ -185,15 +179,13 @@ def movie(states):
         images.append(heat_map(axis, states[0][name][:size, :size], scale, c.d))
         axis.set_title(f"{name}: tokens | encodings")
     curve, = middle.plot([], [], color=THEORY)
-    plots.zero_line(middle, claims.zero_predictor(c))
-    middle.set(title="training loss: a plateau comes first",
-               ylim=(0, 1.4 * claims.zero_predictor(c)))
+    plots.zero_line(middle, c.d / (2 * c.q))
+    middle.set(title="training loss: a plateau comes first", ylim=(0, 1.4 * c.d / (2 * c.q)))
     lines = [bottom.plot([], [], style, color=THEORY, label=text)[0]
              for style, text in (("-", "W, on encodings"), ("--", "V, on tokens"))]
     bottom.legend(loc="upper left")
     bottom.set(title="means of the diagonals", xlabel="step t", ylim=(0, 1.25 * means.max()))
-    for axis in middle, bottom:
-        axis.set(xlim=(0, c.steps), xticks=np.linspace(0, c.steps, 5))
+    plt.setp((middle, bottom), xlim=(0, c.steps), xticks=np.linspace(0, c.steps, 5))
     plots.caption(figure, "Stochastic encodings, fresh sequences, W = V = 0. Red: entries above "
                   f"0, on one scale in W and V. {SHOWN} of {c.d_e} encoding coordinates are shown.")
 
@@ -213,28 +205,22 @@ def movie(states):
 
 def main():
     """Train on the two small tasks, and draw the pictures."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=plots.HERE / "figures", help="their folder")
-    parser.add_argument("--format", choices=["png", "pdf", "svg"], default="png",
-                        help="of the two pictures; with pdf and svg there is no movie")
-    args = parser.parse_args()
-    args.out.mkdir(parents=True, exist_ok=True)
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
+    folder, states = plots.HERE / "figures", []
     with plt.rc_context(plots.STYLE):
         run = train.train(**TASK)
         for draw in task, model:
-            path = args.out / f"{draw.__name__}.{args.format}"
-            draw(run).savefig(path, dpi=140)
+            path = folder / f"{draw.__name__}.png"
+            draw(run).savefig(path)
             print(path)
-        if args.format == "png":
-            states = []
-            train.train(lambda run: states.append(dict(run)), **MOVIE)
-            frames = [Image.fromarray(np.array(figure.canvas.buffer_rgba())).convert("RGB")
-                      for figure in movie(states)]
-            pauses = [1000, *[125] * (len(frames) - 2), 3000]       # milliseconds
-            frames[0].save(args.out / "movie.gif", save_all=True, append_images=frames[1:],
-                           duration=pauses, loop=0)
-            print(args.out / "movie.gif")
+        train.train(lambda run: states.append(dict(run)), **MOVIE)
+        frames = [Image.fromarray(np.array(figure.canvas.buffer_rgba())).convert("RGB")
+                  for figure in movie(states)]
+    pauses = [1000, *[125] * (len(frames) - 2), 3000]       # milliseconds
+    frames[0].save(folder / "movie.gif", save_all=True, append_images=frames[1:], duration=pauses,
+                   loop=0)
+    print(folder / "movie.gif")
 
 
 if __name__ == "__main__":
-    claims.in_one_line(main)
+    main()

@@ -28,7 +28,7 @@ samples.  Our choice: the two samples, the numbers of runs, the seed.  We did no
 text.
 """
 
-import sys
+import argparse
 
 import numpy as np
 
@@ -280,6 +280,9 @@ def figure(path):
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("pictures", nargs="*", metavar="PICTURE", help="plot into this file")
+    paths = parser.parse_args().pictures
     demo()
-    for path in sys.argv[1:]:
+    for path in paths:
         figure(path)

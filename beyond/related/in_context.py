@@ -28,7 +28,7 @@ and all other risks.  Our choice: drift, the reduction of H3 to omega, sizes, sp
 found no official code and did not read the full text.
 """
 
-import sys
+import argparse
 
 import numpy as np
 
@@ -311,6 +311,9 @@ def figure(path):
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("pictures", nargs="*", metavar="PICTURE", help="plot into this file")
+    paths = parser.parse_args().pictures
     demo()
-    for path in sys.argv[1:]:
+    for path in paths:
         figure(path)

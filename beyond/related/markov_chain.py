@@ -26,8 +26,8 @@ exponent is -(2 - 1/p).  All formulas are derived here.  The chains and sizes ar
 found no official code and did not read the full text.
 """
 
+import argparse
 import math
-import sys
 
 import numpy as np
 
@@ -325,6 +325,9 @@ def figure(path):
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("pictures", nargs="*", metavar="PICTURE", help="plot into this file")
+    paths = parser.parse_args().pictures
     demo()
-    for path in sys.argv[1:]:
+    for path in paths:
         figure(path)

@@ -32,7 +32,7 @@ From memory, unverified: the definition of "locally optimal".
 Our choice: the seeds.  The paper's full text was not read.
 """
 
-import sys
+import argparse
 
 import numpy as np
 
@@ -300,6 +300,9 @@ def figure(path):
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("pictures", nargs="*", metavar="PICTURE", help="plot into this file")
+    paths = parser.parse_args().pictures
     demo()
-    for path in sys.argv[1:]:
+    for path in paths:
         figure(path)

@@ -27,7 +27,7 @@ is from the official code (yixiao-huang/next-token-prediction) or derived here, 
 says.  We did not read the full text.
 """
 
-import sys
+import argparse
 
 import numpy as np
 
@@ -282,6 +282,9 @@ def figure(path):
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("pictures", nargs="*", metavar="PICTURE", help="plot into this file")
+    paths = parser.parse_args().pictures
     demo()
-    for path in sys.argv[1:]:
+    for path in paths:
         figure(path)

@@ -33,8 +33,8 @@ Derived here: a shorter form of R, all gradients, the recursion on M, the risks 
 Our choice: seeds, table, picture.  The paper's full text was not read.
 """
 
+import argparse
 import math
-import sys
 
 import numpy as np
 
@@ -319,6 +319,9 @@ def figure(path):
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("pictures", nargs="*", metavar="PICTURE", help="plot into this file")
+    paths = parser.parse_args().pictures
     demo()
-    for path in sys.argv[1:]:
+    for path in paths:
         figure(path)

@@ -34,7 +34,7 @@ noise 1 / sqrt(m), and the largest noise of T bits is about sqrt(2 ln T / m).  S
 m (1 - P_ONE) / P_ONE exceeds 2 ln T: HEURISTIC_SLOPE samples more for each doubling of T.
 """
 
-import sys
+import argparse
 
 import numpy as np
 
@@ -248,10 +248,11 @@ def figure(path):
     for Ts, ms, rates, line, color in ((lengths[:4], sizes, linear, "s--", VERMILLION),
                                        (lengths, SIZES, accuracy, "o-", BLUE)):
         need_panel.loglog(Ts, [crossing(ms, row, 0.99) for row in rates], line, color=color)
-    need_panel.text(50, 1000, "logistic regression\n(T = 800: over 2000)", color=VERMILLION)
+    need_panel.text(50, 120, "logistic regression, no penalty\n(T = 800: over 2000)",
+                    color=VERMILLION)
     need_panel.text(150, 60, "softmax head", color=BLUE)
     need_panel.minorticks_off()
-    need_panel.set(title="Without softmax it takes far more", xlabel="context length T",
+    need_panel.set(title="Logistic regression takes far more", xlabel="context length T",
                    ylabel="samples for accuracy 0.99", xticks=lengths, xticklabels=lengths)
 
     X, y = sample_and(np.random.default_rng(0), 1, 60, 100)
@@ -271,6 +272,9 @@ def figure(path):
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("pictures", nargs="*", metavar="PICTURE", help="plot into this file")
+    paths = parser.parse_args().pictures
     demo()
-    for path in sys.argv[1:]:
+    for path in paths:
         figure(path)

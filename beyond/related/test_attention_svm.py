@@ -1,6 +1,5 @@
 """Tests of attention_svm.py: `python -m pytest beyond/related/test_attention_svm.py`."""
 
-import functools
 import re
 from decimal import Decimal, localcontext
 
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 
 import attention_svm as svm
-from test_related import complex_step, headline, plot
+from test_related import complex_step, drawn, headline
 
 
 def random_problem(seed, n=3, T=4, d=5, scale=1.0):
@@ -132,18 +131,12 @@ def test_the_headline():
     assert random[0] > 0.999 and random[6] > 0.97 and random[[2, 4]].max() < 0.9
 
 
-@functools.cache
-def picture():
-    """What `figure` plots, if W and K Q^T are their SVMs, random here, and no training is done."""
-    limits = np.random.default_rng(0).standard_normal((2, 20, 10, 10))
-    return plot("attention_svm", svms=lambda X, Z, W: limits,
-                descend_both=lambda rng, R, X, Z, G, steps:
-                [np.array([W[:, :X.shape[-1], :X.shape[-1]]] * len(steps)) for W in limits],
-                best_selected=lambda d, step: [d / 100, d / 50])
-
-
 def test_the_picture_compares_each_matrix_with_its_own_svm():
-    _, angle, _, _ = picture().axes
+    limits = np.random.default_rng(0).standard_normal((2, 20, 10, 10))
+    _, angle, _, _ = drawn("attention_svm", svms=lambda X, Z, W: limits,
+                           descend_both=lambda rng, R, X, Z, G, steps: [
+                               np.array([W[:, :X.shape[-1], :X.shape[-1]]] * len(steps))
+                               for W in limits], best_selected=lambda d, step: [d / 100, d / 50])
     for line in angle.lines:
         own = line.get_label() in ("$W$ to $W_F$", "$K Q^T$ to $W_{nuc}$")
         assert (abs(line.get_ydata()) < 1e-9).all() == own

@@ -1,12 +1,10 @@
 """Tests of in_context.py: `python -m pytest beyond/related/test_in_context.py`."""
 
-import functools
-
 import numpy as np
 import pytest
 
 import in_context as ic
-from test_related import complex_step, headline, plot
+from test_related import complex_step, drawn, headline
 
 MODELS = {"attention": (ic.attention_loss, [(4, 4), (4,)]), "h3": (ic.h3_loss, [(3, 3), (4,)]),
           "low rank": (ic.low_rank_loss, [(3, 2), (3, 2), (3, 3)])}
@@ -178,15 +176,10 @@ def test_the_headline():
     assert equal > 4.35 and weighted == pytest.approx(3.468, abs=1e-3)
 
 
-@functools.cache
-def picture():
-    """What `figure` plots, without training."""
-    return plot("in_context", excess=lambda *arguments: 0,
-                train=lambda loss, params, *others: list(params))
-
-
 def test_the_picture_has_what_was_trained_on_the_closed_forms():
-    for axes, count in zip(picture().axes, (8, 10)):
+    panels = drawn("in_context", excess=lambda *arguments: 0,
+                   train=lambda loss, params, *others: list(params))
+    for axes, count in zip(panels, (8, 10)):
         closed = np.concatenate([line.get_xydata() for line in axes.lines if line.get_ls() == "--"])
         points = [line.get_xydata()[0] for line in axes.lines if len(line.get_xdata()) == 1]
         assert len(points) == count

@@ -1,13 +1,11 @@
 """Tests of next_token.py: `python -m pytest beyond/related/test_next_token.py`."""
 
-import functools
-
 import numpy as np
 import pytest
 from numpy.random import default_rng
 
 import next_token as nt
-from test_related import complex_step, headline, plot
+from test_related import complex_step, drawn, headline
 
 
 def random_samples(seed, n=7, T=5, K=4, d=3):
@@ -139,18 +137,11 @@ def test_the_headline():
     assert min(least[:2]) > 0.97 and 0.004 < least[2] < 0.006
 
 
-@functools.cache
-def picture():
-    """What `figure` plots, if W is on the predicted path."""
-    W_svm, _, W_fin = parts(*nt.hand_made())
-    return plot("next_token", train=lambda W, E, x, y, steps:
-                np.array([np.log(t) * W_svm + W_fin for t in steps]))
-
-
 def test_the_picture_has_points_on_the_predicted_dashes():
-    _, logits, choice, convergence = picture().axes
+    W_svm, _, W_fin = parts(*nt.hand_made())
+    _, logits, choice, _ = drawn("next_token", train=lambda W, E, x, y, steps: np.array(
+        [np.log(t) * W_svm + W_fin for t in steps]))
     for points, dashes in zip(logits.lines, logits.collections):
         assert points.get_ydata() == pytest.approx([s[0, 1] for s in dashes.get_segments()])
     for limit, curve in zip(choice.lines[::2], choice.lines[1::2]):
         assert limit.get_ydata()[0] == pytest.approx(curve.get_ydata()[-1], abs=1e-4)
-    assert abs(convergence.lines[1].get_ydata()).max() < 1e-9               # of a gap of ln 3

@@ -1,6 +1,7 @@
 """What the tests of the seven files share: `python -m pytest beyond/related/test_related.py`."""
 
 import functools
+import runpy
 import shutil
 import subprocess
 import sys
@@ -38,15 +39,30 @@ def headline(name):
         return subprocess.check_output([sys.executable, "-Es", path], cwd=folder, text=True)
 
 
-def plot(name, **fakes):
-    """The picture that `figure` of a file plots, with fakes in place of some of its functions."""
+def drawn(name, **fakes):
+    """The panels of the picture of a file, with fakes in place of training that takes long.
+
+    All words of the picture can be read.
+    """
     module, saved = import_module(name), []
     with pytest.MonkeyPatch.context() as patch, rc_context():
         patch.setattr(Figure, "savefig", lambda canvas, path: saved.append(canvas))
         for function, fake in fakes.items():
             patch.setattr(module, function, fake)
         module.figure("picture.png")
-    return saved[0]
+        canvas, = saved
+        canvas.draw_without_rendering()
+        assert canvas.get_supxlabel().count("\n") < 2
+        for text in canvas.findobj(Text):
+            assert text.get_fontsize() >= 1.4 * canvas.get_figwidth(), text     # 14 at 10 inches
+        (width, height), box = canvas.get_size_inches(), canvas.get_tightbbox()
+        assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height
+        for one, other in combinations([axes.get_tightbbox() for axes in canvas.axes], 2):
+            assert not one.overlaps(other)
+        for axes in canvas.axes:
+            title = axes.title.get_window_extent()
+            assert not any(text.get_window_extent().overlaps(title) for text in axes.texts)
+    return canvas.axes
 
 
 def test_these_are_the_seven_files_of_the_readme():
@@ -58,14 +74,8 @@ def test_these_are_the_seven_files_of_the_readme():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_all_words_in_the_pictures_can_be_read(name):
-    canvas = import_module(f"test_{name}").picture()
-    assert canvas.get_supxlabel().count("\n") < 2
-    with rc_context(import_module(name).STYLE):                 # also for ticks made only now
-        canvas.draw_without_rendering()
-        for text in canvas.findobj(Text):
-            assert text.get_fontsize() >= 1.4 * canvas.get_figwidth(), text     # 14 at 10 inches
-        (width, height), box = canvas.get_size_inches(), canvas.get_tightbbox()
-        assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height
-        for one, other in combinations([axes.get_tightbbox() for axes in canvas.axes], 2):
-            assert not one.overlaps(other)
+def test_a_word_that_begins_with_a_dash_is_no_picture(name, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [name, "-x"])
+    with pytest.raises(SystemExit, match="2"):
+        runpy.run_path(FOLDER / f"{name}.py", run_name="__main__")
+    assert not capsys.readouterr().out                          # nothing has run

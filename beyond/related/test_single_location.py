@@ -1,13 +1,12 @@
 """Tests of single_location.py: `python -m pytest beyond/related/test_single_location.py`."""
 
-import functools
 import math
 
 import numpy as np
 import pytest
 
 import single_location as sl
-from test_related import headline, plot
+from test_related import drawn, headline
 
 
 def differences(function, x):
@@ -110,13 +109,8 @@ def test_the_swapped_point_is_stationary(d, lam):
     assert (theta == 1) == (lam == 0.05)
 
 
-@functools.cache
-def picture():
-    return plot("single_location")
-
-
 def test_the_picture_shows_who_is_found_and_who_is_swapped():
-    risks, _, landscape, sphere = picture().axes
+    risks, _, landscape, sphere = drawn("single_location")
     assert all(0.1135 < curve.get_ydata()[-1] < 0.114 for curve in risks.lines[:6])
     assert landscape.lines[6].get_xydata().tolist() == [[-1, -1], [1, 1]]      # the stars
     for line in sphere.lines:
@@ -124,29 +118,15 @@ def test_the_picture_shows_who_is_found_and_who_is_swapped():
         assert line.get_xydata()[-1] == pytest.approx(expected, abs=0.03)
 
 
-def rows():
-    """The printed lines, split into words."""
-    return [line.split() for line in headline("single_location").splitlines()]
-
-
-def training(place):
-    """median R, max R, least |kappa|, least |nu|, found, swapped at each printed step."""
-    return {int(row[-7]): [float(entry) for entry in row[-6:]]
-            for row in rows() if len(row) in (8, 9) and row[-8] == place}
-
-
-def test_the_printed_risk_of_samples_is_the_exact_one():
-    [(mean, error)] = [(float(row[3]), float(row[5])) for row in rows() if "samples" in row]
+def test_the_headline():
+    """Rows have a place, a step, median R, max R, least |kappa|, least |nu|, found, swapped."""
+    rows = [line.split() for line in headline("single_location").splitlines()]
+    [(mean, error)] = [(float(row[3]), float(row[5])) for row in rows if "samples" in row]
     assert abs(mean - sl.oracles(**sl.SETTINGS)["k = k*, v = v*"]) < 4 * error < 0.03
-
-
-def test_on_M_all_starts_find_the_truth_and_the_value_before_the_key():
-    table = training("M")
-    median, largest, kappa, nu, *counts = table[20_000]
+    table = {(row[-8], int(row[-7])): [float(entry) for entry in row[-6:]]
+             for row in rows if len(row) in (8, 9) and row[-8] in ("M", "sphere")}
+    median, largest, kappa, nu, *counts = table["M", 20_000]
     assert 0.1135 <= median <= largest < 0.114 and kappa > 0.97 and nu == 1 and counts == [30, 0]
-    assert table[2000][3] > 0.9 > 0.6 > table[2000][2]
-
-
-def test_on_the_sphere_some_starts_find_the_truth_and_the_others_end_swapped():
-    median, largest, *_, found, swapped = training("sphere")[5000]
+    assert table["M", 2000][3] > 0.9 > 0.6 > table["M", 2000][2]        # the value comes first
+    median, largest, *_, found, swapped = table["sphere", 5000]
     assert found + swapped == 30 and 5 < found < 25 and 0.1155 <= median <= largest < 0.117

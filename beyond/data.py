@@ -1,0 +1,90 @@
+"""How much data: full-batch gradient descent on N sequences.
+
+    python beyond/data.py                     prints what is derived
+    python beyond/data.py picture.png         also trains (two minutes), and plots
+
+All steps have the same N sequences.  Other symbols are those of two_numbers.py.
+
+N sequences have N d numbers to fit.  Training that moves fewer numbers cannot fit them all, unless
+it learns the task.  X and y are fixed now, but with stochastic orthonormal encodings the mean over
+E keeps its symmetries: coordinates of encodings may be permuted and change sign.  So W's block on
+encodings stays a multiple of I.  The token-PE block of W and V_e stay 0, as E and these two may
+change sign together.  Only V_x is free.  So training moves 1 + d^2 numbers, whatever T and d_e are.
+"""
+
+import numpy as np
+
+from two_numbers import main, row
+
+
+def moved_numbers(T, d, hidden):
+    """How many entries of its weights training moves: of orthonormal encodings (d_e = T), of a net.
+
+    Fixed encodings move all of V, and of W the columns of encodings.  The net sees X and y.
+    """
+    return {"stochastic": 1 + d * d, "fixed": (d + T) * T + d * (d + T),
+            "net": (T * d + T + 1) * hidden + (hidden + 1) * d}
+
+
+def demo():
+    """Print how many numbers training moves, and how many sequences have as many to fit."""
+    T, d, hidden = 20, 3, 120
+    print(f"{T = }, {d = }: N sequences have {d} N numbers to fit, and training moves\n")
+    for name, count in moved_numbers(T, d, hidden).items():
+        print(f"  {name:10}  {count:5}   as many as N = {count / d:.0f} have")
+
+
+# Training
+
+TASK = {"T": 20, "d": 3, "q": 2, "evaluations": 1, "eval_sequences": 2000, "T_test": [],
+        "q_test": []}
+ORTHONORMAL = {"law": "orthonormal", "d_e": 20, "lr": 0.5, "steps": 4000}
+MODELS = {      # settings of train.py, numbers N of sequences, color, marker
+    "stochastic": (ORTHONORMAL, [4, 6, 8, 16, 32, 64, 128, 256], "#0072B2", "o"),
+    "fixed": (ORTHONORMAL | {"pe": "fixed"}, [4, 8, 16, 32, 64, 128, 256], "#D55E00", "^"),
+    "net": ({"model": "fcn", "hidden": [120], "optimizer": "adam", "lr": 0.02,
+             "schedule": "cosine", "steps": 600}, [16, 64, 256, 1024, 4096], "#009E73", "D")}
+ARMS = {f"data {name} {N}": TASK | settings | {"batch": N}
+        for name, (settings, sizes, _, _) in MODELS.items() for N in sizes}
+FEW = {name: ARMS[name] for name in [f"data stochastic {N}" for N in (4, 6, 8, 16)]}
+
+
+def figure(path):
+    """Train, plot error and training loss against N, and print in how many seeds a model learns."""
+    import plots
+    import matplotlib.pyplot as plt
+    runs = plots.trained(ARMS) | plots.trained(FEW, seeds=range(3, 13))
+    c = runs["data fixed 4"][0]["config"]
+    with plt.rc_context(plots.STYLE):
+        canvas, axes = plt.subplots(1, 2, figsize=(10, 6), sharey=True)
+        for name, (_, sizes, color, marker) in MODELS.items():
+            medians = []
+            for N in sizes:
+                found = runs[f"data {name} {N}"]
+                errors = plots.shares(found, c.T, c.q)[:, -1]
+                losses = [run["loss"][-100:].mean() * 2 * c.q / c.d for run in found]
+                row(f"{name}, N = {N}: {(errors < 0.1).sum()} of {len(errors)} learn; error over "
+                    "d/(2q)", errors)
+                shown = np.maximum([errors, losses], 1e-4)
+                for axis, values in zip(axes, shown):
+                    axis.plot([N] * len(values), values, marker, color=color, fillstyle="none")
+                medians.append(np.median(shown, axis=1))
+            for axis, line in zip(axes, np.transpose(medians)):
+                axis.plot(sizes, line, color=color, marker=marker, markevery=[0],
+                          fillstyle="none", label=name)
+        for axis, name in zip(axes, ("test error", "training loss")):
+            axis.set(title=f"{name} over d/(2q)", xscale="log", yscale="log", ylim=(5e-5, 30),
+                     xlabel="training sequences N")
+            axis.set_xticks([4, 16, 64, 256, 1024, 4096], [4, 16, 64, 256, 1024, 4096])
+            axis.minorticks_off()
+        plots.zero_line(axes[0], 0.1, "10 %")
+        axes[1].legend(loc="upper right")
+        canvas.suptitle("Stochastic encodings learn from 16 sequences, which the others memorize")
+        plots.caption(canvas, "One full batch. Orthonormal encodings; net of 120 units. Markers: 3 "
+                      "seeds, 10 for stochastic up to N = 16. Lines: medians. Losses below "
+                      f"$10^{{-4}}$ are shown there. T = $d_e$ = {c.T}, d = {c.d}, q = {c.q}.")
+        canvas.savefig(path)
+
+
+if __name__ == "__main__":
+    main(__doc__, demo, figure)

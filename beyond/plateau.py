@@ -1,0 +1,135 @@
+"""How long the plateau is, and why small batches make it longer.
+
+    python beyond/plateau.py                     prints what is derived
+    python beyond/plateau.py picture.png         also trains, and plots both
+
+Symbols are those of two_numbers.py, and n is the batch size, K the number of draws of encodings in
+a step, N the squared norm ||W*||^2.  The plateau ends where L is half of d/(2q).  All is derived
+here, for gradient descent with keys Z from W = V = 0.
+"""
+
+import math
+
+import numpy as np
+
+from two_numbers import ENCODINGS, UNTESTED, count_steps, half_step, main, row
+
+
+def flow_steps(share, T, d, q, lr, N):
+    """About how many steps take L from d/(2q) to share d/(2q), without noise.
+
+    Let alpha always have its best value for a, alpha = p_in / (q p_in^2 + (T - q) p_out^2), and put
+    u = e^(2a).  Then
+        L = d/(2q) (T - q) / (q u + T - q),   dL/da = -d (T - q) u / (q u + T - q)^2,
+    where dL/dalpha = 0, so that this is also the slope at a fixed alpha.  With steps so small that
+    they are a flow, du/dt = -2 u lr/N dL/da.  The integral is
+        t = N / (2 lr d (T - q)) [ q^2 (u - 1) + 2 q (T - q) ln u + (T - q)^2 (1 - 1/u) ].
+    The last term is the plateau, T N / (2 lr d): attention that is spread evenly gives W a small
+    gradient.  The first is the tail, where 1/L grows by 4 lr / N a step.
+    """
+    u = (T - q) * (1 / share - 1) / q
+    terms = q * q * (u - 1) + 2 * q * (T - q) * np.log(u) + (T - q) ** 2 * (1 - 1 / u)
+    return N / (2 * lr * d * (T - q)) * terms
+
+
+def noise_delay(lr, T, n, K=1):
+    """The factor by which batches of n sequences make W's plateau longer: 1 + lr T/(2 n K).
+
+    To leading order in lr (d + q)/n.  On the plateau P_j = 1/T, and r is nearly minus the target,
+    whose d entries have the variance 1/q.  Let B be the token-PE block of W, and b = B U.  It makes
+    P_j about (1 + x_j . b)/T, so f = alpha (xbar + b), with xbar the mean of all tokens.
+
+    Take a coordinate w of B v, for a unit eigenvector v of the mean of U U^T.  The mean of its
+    gradient is h w, h = alpha^2 mean (v . U)^2: without noise it would stay 0.  A batch adds noise
+    of the variance h/(qn).  Under w <- w - lr (h w + noise) the variance of w tends to lr/(2h)
+    times that of the noise.  So each entry of B gets the variance lr/(2qn), and as ||U||^2 has the
+    mean q, ||b||^2 has the mean lr d/(2n); with K draws f has the mean of K vectors b: 1/K of it.
+
+    ||xbar||^2 and target . xbar have the mean d/T.  So the best alpha is 1 over the factor.  Near
+    a = 0, dL/da = -d alpha (T - q)/T^2: a takes longer by the factor.
+    """
+    return 1 + lr * T / (2 * n * K)
+
+
+def plateau(T, d, q, lr, n, N, K=1):
+    """About how many steps take L from d/(2q) to half of it, on n fresh sequences a step.
+
+    For q <= T/10, lr (d + q)/n <= 1/8 and N >= 10 d; n = inf is the population loss.  The last term
+    is V's time.  At the start alpha grows to 1 like 1 - e^(-lr t/T): this holds a back by T/lr
+    steps.  Then alpha lags behind the best one for a, alpha*, by d alpha*' / (lr h) da/dt, with h
+    the second derivative of L by alpha.  The mixed derivative is -h alpha*', so a moves as along
+    alpha*, but with N + d alpha*'^2 for N.  For small q/T this costs T/lr (ln(T/q)/2 - 1) steps.
+    """
+    wait = flow_steps(0.5, T, d, q, lr, N) * noise_delay(lr, T, n, K)
+    return wait + T / (2 * lr) * np.log(T / q)
+
+
+def demo():
+    """Print the plateau of some runs of train.py: exact, in closed form, and with noise."""
+    d, q, n = 5, 3, 256
+    print(f"Steps until half of d/(2q) is left, {d = }, {q = }; noise of fresh batches of {n}.\n\n"
+          "     T     lr  ||W*||^2    exact   closed form   with noise")
+    for T, lr, N in (50, 1.0, 100), (200, 4.0, 170):
+        closed, noisy = [plateau(T, d, q, lr, size, N) for size in (math.inf, n)]
+        exact = count_steps(0.5, T, d, q, lr, N)
+        print(f"  {T:4} {lr:6.1f} {N:9} {exact:8} {closed:13.0f} {noisy:12.0f}")
+
+
+# Training
+
+CURVES = {      # settings of train.py, ||W*||^2, color, and (lr, n, K) of each point
+    "one-hot": (*ENCODINGS["one-hot"], [
+        (1.0, 256, 1), (1.0, 64, 1), (1.0, 16, 1), (0.5, 64, 1), (0.5, 16, 1)]),
+    "orthonormal": (*ENCODINGS["orthonormal"], [
+        (1.0, 128, 1), (1.0, 32, 1), (1.0, 16, 1), (1.0, 32, 2), (1.0, 32, 4)]),
+    "random signs": ({"T": 200, "d_e": 170}, 170, "#56B4E9", [(4.0, 256, 1)])}
+
+
+ARMS = {f"plateau {name} {lr} {n} {K}": UNTESTED | settings | {
+    "lr": lr, "batch": n, "draws": K,
+    "steps": int(2 * plateau(settings["T"], 5, 3, lr, n, N, K))}        # twice the plateau
+    for name, (settings, N, _, points) in CURVES.items() for lr, n, K in points}
+ARMS["plateau one full batch"] = ARMS["plateau random signs 4.0 256 1"] | {"fresh": False}
+
+
+def delays(runs, N):
+    """How many times as long as by the recursion the plateau of each run is."""
+    import plots
+    c = runs[0]["config"]
+    steps = [half_step(*plots.smooth_loss(run), c) for run in runs]
+    return np.array(steps) / count_steps(0.5, c.T, c.d, c.q, c.lr, N)
+
+
+def figure(path):
+    """Train, plot how many times as long each plateau is, and print it over the formula."""
+    import matplotlib.pyplot as plt
+    import plots
+    runs, ratios = plots.trained(ARMS), {"at most 1/8": [], "1/4": [], "1/2": []}
+    with plt.rc_context(plots.STYLE):
+        canvas, axis = plt.subplots(figsize=(10, 7))
+        for name, (settings, N, color, points) in CURVES.items():
+            for lr, n, K in points:
+                y = delays(runs[f"plateau {name} {lr} {n} {K}"], N)
+                x, noise = noise_delay(lr, settings["T"], n, K), lr * (5 + 3) / n
+                size = "at most 1/8" if noise <= 1 / 8 else f"1/{1 / noise:.0f}"
+                ratios[size].extend(y / x)
+                axis.plot([x] * len(y), y, color=color)
+                axis.plot(x, y.mean(), "o" if K == 1 else "s", color=color, markersize=9,
+                          fillstyle="full" if noise <= 1 / 8 else "none",
+                          label=name if (lr, n, K) == points[0] else None)
+        axis.plot((1, 2.7), (1, 2.7), "--", color=plots.THEORY, label="measured = predicted")
+        axis.set(title="steps to half of d/(2q), over those without noise",
+                 xlabel="predicted: 1 + lr T/(2nK)", ylabel="measured")
+        axis.legend(loc="upper left")
+        canvas.suptitle("Gradient noise makes the plateau about 1 + lr T/(2nK) times as long")
+        plots.caption(canvas, "Mean and range of 3 seeds. Filled: lr (d + q)/n is at most 1/8. "
+                      "Squares: K = 2 and 4 draws. Fresh batches. T = 50; random signs: T = 200.")
+        canvas.savefig(path)
+    for size, values in ratios.items():
+        row(f"lr (d + q)/n {size}: delay of the plateau / formula", values)
+    for text, name in ("fresh", "random signs 4.0 256 1"), ("one full batch", "one full batch"):
+        row(f"default run, {text}: plateau / recursion", delays(runs[f"plateau {name}"], 170))
+
+
+if __name__ == "__main__":
+    main(__doc__, demo, figure)

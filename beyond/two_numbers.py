@@ -1,0 +1,179 @@
+"""Training follows two numbers: exact gradient descent on the population loss.
+
+    python beyond/two_numbers.py                     prints what is derived
+    python beyond/two_numbers.py picture.png         also trains, and plots both
+
+Symbols are those of sts.py.  W* and V* are the identity on a block: of W, on encodings, and of V,
+on tokens.  For one-hot encodings the block of W* is I - 11^T/T.  Stochastic encodings are
+orthonormal here: random signs times distinct coordinate vectors, new at every step.
+
+From W = V = 0, gradient descent on L, the mean over all X, y and E, keeps W = a W* and V = alpha V*
+if the keys are the z_j (derived here).  The reason is symmetry.  Suppose an orthogonal map of the
+weights does not change L.  Then gradients are mapped as weights are.  So where the map leaves the
+weights as they are, it leaves the gradient as it is, and the next weights too.  Block by block:
+
+    W, token columns     They are multiplied by the 0 in z_query, so their gradient is 0.
+    W, the token-PE      Change the sign of both, and of X.  P stays the same, and f and the target
+    block, and V_e of    change sign.  So L is even in the two together, and where both are 0, so is
+    V = [V_x, V_e]       the gradient.
+    V_x                  Map all tokens by an orthogonal O, and V_x to O V_x O^T: L stays the same.
+                         At a multiple of I the gradient commutes with every O, so it is one, too.
+    W, the PE-PE block   Stochastic: coordinates of all encodings may be permuted and change sign.
+                         What commutes with all these maps is a I.  One-hot: positions may be
+                         permuted.  What commutes is a I + w 11^T, and softmax ignores 11^T.
+
+A step of gradient descent is then, with ||W*||^2 = T - 1 (one-hot) or d_e, and ||V*||^2 = d,
+
+    a     <- a     - lr / ||W*||^2 dL/da
+    alpha <- alpha - lr / ||V*||^2 dL/dalpha
+
+P does not depend on X, and the tokens integrate out.  With r_j = alpha P_j - 1[j in y]/q the
+residual is sum_j r_j x_j, so L = d/2 sum_j r_j^2.
+"""
+
+import argparse
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))       # of plots.py, for pictures
+
+
+def slopes(a, alpha, T, d, q):
+    """L, dL/da and dL/dalpha.  With W = a W* selected logits are higher by a than the others.
+
+    The slopes of L by P_j are g_j = d alpha r_j.  Softmax turns them into P_j (g_j - mean), where
+    mean = sum_j P_j g_j.
+    """
+    p_in = 1 / (q + (T - q) * math.exp(-a))
+    p_out = p_in * math.exp(-a)
+    r_in, r_out = alpha * p_in - 1 / q, alpha * p_out
+    L = d / 2 * (q * r_in ** 2 + (T - q) * r_out ** 2)
+    dalpha = d * (q * r_in * p_in + (T - q) * r_out * p_out)
+    return L, q * p_in * (d * alpha * r_in - alpha * dalpha), dalpha
+
+
+def descend(lr, steps, W_norm2, T, d, q, start=(0.0, 0.0), slopes=slopes):
+    """Gradient descent on a and alpha: L, a, alpha before each step, and at the end."""
+    (a, alpha), path = start, []
+    for _ in range(steps + 1):
+        L, da, dalpha = slopes(a, alpha, T, d, q)
+        path.append((L, a, alpha))
+        a, alpha = a - lr / W_norm2 * da, alpha - lr / d * dalpha
+    return np.array(path).T
+
+
+def count_steps(share, T, d, q, lr, W_norm2):
+    """The number of steps after which L is at most share d/(2q)."""
+    steps = 1000
+    while True:
+        below = descend(lr, steps, W_norm2, T, d, q)[0] <= share * d / (2 * q)
+        if below.any():
+            return below.argmax()
+        steps *= 2
+
+
+def demo():
+    """Print the recursion, its late rate, and Theorem 1's case."""
+    T, d, q = 200, 5, 3
+    print(f"Gradient descent on the population loss, {d = }, {q = }, lr 1.  One-hot, {T = }:\n\n"
+          "     step        L       a   alpha   growth of 1/L a step, over 4 lr / (T - 1)")
+    L, a, alpha = descend(1.0, 100_000, T - 1, T, d, q)
+    for t in 1000, 3000, 10_000, 30_000, 100_000:
+        growth = (1 / L[t] - 1 / L[t - 100]) / 100 / (4 / (T - 1))
+        print(f"  {t:7d}  {L[t]:.5f}  {a[t]:6.3f}  {alpha[t]:6.3f}   {growth:.3f}")
+    lr, eps = 1 / (20 * d * d), d * 20 / (100 * (20 - q) * q)
+    print(f"\nUnder the conditions of Theorem 1 at T = 20, lr 1/(20 d^2) = {lr:g}:\n"
+          f"  {count_steps(0.01, 20, d, q, lr, 19)} steps until L = 0.01 d/(2q) = "
+          f"{0.01 * d / (2 * q):.4f} < {eps:.4f} = d T/(100 (T - q) q), the largest eps")
+
+
+# Training
+
+UNTESTED = {"fresh": True, "evaluations": 1, "eval_sequences": 2, "T_test": [], "q_test": []}
+ENCODINGS = {       # settings of train.py, ||W*||^2, color
+    "one-hot": ({"T": 50, "pe": "onehot"}, 49, "#CC79A7"),
+    "orthonormal": ({"T": 50, "law": "orthonormal", "d_e": 100}, 100, "#0072B2")}
+ARMS = {f"two_numbers {name} {steps}": UNTESTED | settings | {"lr": 1.0, "steps": steps}
+        for name, (settings, _, _) in ENCODINGS.items() for steps in (150, 400, 1000, 4000)}
+
+
+def multiples(run):
+    """a and alpha: the multiples of W* and V* that are nearest to the weights of a run."""
+    import sts
+    c = run["config"]
+    truth = sts.ground_truth(c.d, c.d_e, c.T if c.pe == "onehot" else None)
+    return [float((run[name] * star).sum() / (star ** 2).sum()) for name, star in zip("WV", truth)]
+
+
+def half_step(t, L, c):
+    """The step at which L, the loss at steps t, has fallen to half of d/(2q); nan if it has not."""
+    return np.interp(-c.d / (4 * c.q), -np.minimum.accumulate(L), t, right=np.nan)
+
+
+def figure(path):
+    """Train, plot L, 1/L, a and alpha, measured and exact, and print measured over exact."""
+    import matplotlib.pyplot as plt
+    import plots
+    runs, ratios = plots.trained(ARMS), []
+    with plt.rc_context(plots.STYLE):
+        canvas, ((left, right), below) = plt.subplots(2, 2, figsize=(10, 8.5))
+        for name, (_, W_norm2, color) in ENCODINGS.items():
+            longest = runs[f"two_numbers {name} 4000"]
+            c = longest[0]["config"]
+            exact = descend(c.lr, c.steps, W_norm2, c.T, c.d, c.q)
+            L = np.array([plots.smooth_loss(run)[1] for run in longest])
+            t, L_exact = plots.smooth_loss({"loss": exact[0, :-1]})
+            for axis, values, curve in (left, L, exact[0]), (right, 1 / L, 1 / exact[0]):
+                plots.band(axis, t, values, color, linewidth=5, label=name)
+                axis.plot(curve, "--", color=plots.THEORY)
+            points = np.transpose([(run["config"].steps, *multiples(run))
+                                   for arm in runs if name in arm for run in runs[arm]])
+            for k, axis in enumerate(below, 1):
+                axis.plot(points[0], points[k], "o", color=color, fillstyle="none", markersize=9)
+                axis.plot(exact[k], "--", color=color)
+            for values in L:
+                growth, _ = np.polyfit(t[33:], 1 / values[33:], 1, w=values[33:])
+                ratios.append((half_step(t, values, c) / half_step(t, L_exact, c),
+                               values[-10:].mean() / L_exact[-10:].mean(),
+                               growth / (4 * c.lr / W_norm2)))
+        left.set(title="loss L", yscale="log")
+        right.set(title="1/L", ylim=(0, None))
+        right.legend(title="encodings", loc="upper left")
+        below[0].set(title="a, with W near a W*", xlabel="step t")
+        below[1].set(title="$\\alpha$, with V near $\\alpha$ V*", xlabel="step t")
+        canvas.suptitle("Training follows two numbers, a and $\\alpha$, a little late")
+        plots.caption(canvas, "Dashed: the recursion. Thick, and circles: trained, 3 seeds.", c)
+        canvas.savefig(path)
+    halved, end, growth = np.transpose(ratios)
+    row("step at which L has halved / exact", halved)
+    row("L at the end / exact", end)
+    row("growth of 1/L / (4 lr/||W*||^2)", growth)
+
+
+def row(text, values):
+    """Print what is measured: its mean over all values, which are of seeds, and their range."""
+    print(f"{text:66}  {np.mean(values):.4g} ({np.min(values):.4g} to {np.max(values):.4g})")
+
+
+def main(doc, demo, *figures):
+    """Run a file: demo(), and then the functions of figures, for each picture that is named."""
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    parser.add_argument("pictures", nargs="*", metavar="PICTURE", help="train, and plot into it")
+    paths = parser.parse_args().pictures
+    if len(paths) > len(figures):
+        parser.error(f"pictures: at most {len(figures)}, got {' '.join(paths)}")
+    try:
+        demo()
+        for figure, path in zip(figures, paths):
+            figure(path)
+    except KeyboardInterrupt:
+        parser.exit(1, "\ninterrupted; the same command trains the other runs\n")
+    except (ImportError, FloatingPointError, ValueError, OSError) as problem:
+        parser.error(problem)
+
+
+if __name__ == "__main__":
+    main(__doc__, demo, figure)
