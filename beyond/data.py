@@ -80,9 +80,9 @@ def figure(path):
         plots.zero_line(axes[0], 0.1, "10 %")
         axes[1].legend(loc="upper right")
         canvas.suptitle("Stochastic encodings learn from 16 sequences, which the others memorize")
-        plots.caption(canvas, "One full batch. Orthonormal encodings; net of 120 units. Markers: 3 "
-                      "seeds, 10 for stochastic up to N = 16. Lines: medians. Losses below "
-                      f"$10^{{-4}}$ are shown there. T = $d_e$ = {c.T}, d = {c.d}, q = {c.q}.")
+        plots.caption(canvas, "One batch, orthonormal encodings; net of 120 units. Markers: 3 "
+                      "seeds, 10 for stochastic to N = 16. Lines: medians. Losses below "
+                      f"$10^{{-4}}$ are put there. T = $d_e$ = {c.T}, d = {c.d}, q = {c.q}.")
         canvas.savefig(path)
 
 

@@ -154,8 +154,8 @@ def model(run):
                       va=va, multialignment="center")
     figure.suptitle(r"$f \;=\; V\; Z\; \mathrm{softmax}(Z^T\, W\, z_{query})$", fontsize=24)
     U = " + ".join(f"$e_{{{j}}}$" for j in sorted(y[0]))
-    plots.caption(figure, f"After {c.steps} steps. Selected positions are blue; as q = {c.q}, their "
-                  f"logits are equal. $U$ = {U}. Red is above 0, each part has a scale. "
+    plots.caption(figure, f"After {c.steps} steps. Selected positions are blue; as q = {c.q}, "
+                  f"their logits are equal. $U$ = {U}. Red is above 0, each part has a scale. "
                   f"{SHOWN} of {c.d_e} encoding coordinates are shown.")
     return figure
 
