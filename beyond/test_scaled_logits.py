@@ -4,14 +4,12 @@ import scaled_logits        # first: it finds the other files
 
 import math
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-import plots
 import sts
 import train
-from test_sts import SMALL, allclose, shows
+from test_sts import SMALL, allclose
 
 
 def ideal(a, alpha, **settings):
@@ -54,18 +52,3 @@ def test_outputs_are_means_over_the_draws_of_a_test(pe):
     allclose(scaled_logits.end_errors(run, 14, 2, 8), losses / zero, rtol=1e-5)
     _, scale, rest = scaled_logits.scale_and_rest(run, 14, 2)
     assert scale + rest == pytest.approx(scaled_logits.end_errors(run, 14, 2)[0].mean(), rel=1e-4)
-
-
-def test_the_figure_shows_both_encodings_as_they_are_and_scaled(monkeypatch, tmp_path, capsys):
-    runs = {f"gd {pe}": [train.train(**SMALL | {"pe": pe, "q_test": [3], "lr": 2.0, "steps": 200})]
-            for pe in ("fixed", "stochastic")}
-    monkeypatch.setattr(plots, "trained", lambda arms: {name: runs[name] for name in arms})
-    scaled_logits.figure(tmp_path / "picture.png")
-    left, right = plt.gcf().axes
-    errors = [scaled_logits.end_errors(runs["gd stochastic"][0], T, 2, 64)[1].mean()
-              for T in (8, 16, 40, 160, 640, 4000)]
-    assert shows(left, [8, 16, 40, 160, 640, 4000], errors, "stochastic, scaled")
-    assert shows(right, [2, 3], [scaled_logits.end_errors(runs["gd fixed"][0], 8, q)[0].mean()
-                                 for q in (2, 3)], "fixed")
-    assert "fixed: error over d/(2q) at q = 3" in capsys.readouterr().out
-    plt.close()

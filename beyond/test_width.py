@@ -4,24 +4,16 @@ Statistical tests have a fixed seed, and allow 5 standard errors.
 """
 
 import math
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import width
-from test_two_numbers import all_encodings, follow
+from test_two_numbers import all_encodings, follow, run_alone
 from two_numbers import descend
 
-import fcn
-import plots
 import sts
 import train
-
-HERE = Path(__file__).resolve().parent
 
 
 @pytest.mark.parametrize("T, d_e, q", ((8, 15, 3), (30, 6, 2), (5, 4, 1), (12, 9, 5)))
@@ -148,34 +140,6 @@ def test_the_share_of_one_draw_is_a_mean_over_draws():
     assert width.last_share(one) > width.last_share(many)
 
 
-def test_separation_compares_widths_between_those_trained(monkeypatch, tmp_path):
-    """Nets are 1.02 times their bound; 10 % is between the two largest d_e that are trained."""
-    def last_share(name):
-        _, *curve, T, size = name.split()
-        if curve == ["net"]:
-            return 1.02 * fcn.width_lower_bound(int(size), int(T), 5, 3) * 6 / 5
-        *_, low, high = width.CURVES[" ".join(curve)][1][int(T)]
-        return 0.1 * math.sqrt(low * high) / int(size)
-
-    monkeypatch.setattr(plots, "trained", lambda arms: {name: [name] * 3 for name in arms})
-    monkeypatch.setattr(width, "last_share", last_share)
-    width.separation(tmp_path / "separation.png")
-    axis, (one, many) = plots.plt.gca(), (5 + math.sqrt(192 * 256), 5 + math.sqrt(64 * 96))
-    bound, net = 1600 * (1 - 0.1 * 319 / 317), 200 * (1 - 0.1 / 1.02 * 39 / 37)
-    assert fcn.width_lower_bound(bound, 320, 5, 3) == pytest.approx(0.1 * 5 / 6)
-    assert {f"{bound / one:.1f} times", f"{bound / many:.1f} times"} <= {
-        text.get_text() for text in axis.texts}
-    ends = {line.get_label().split(":")[0]: line.get_ydata()[-1] for line in axis.lines}
-    assert ends == pytest.approx({
-        "bound for all nets": bound, "trained nets": net, "attention, one draw in a test": one,
-        "attention, mean of 16 draws": many})
-    plots.plt.close("all")
-
-
 def test_width_needs_only_two_numbers_beside_it(tmp_path):
-    for name in "width.py", "two_numbers.py":
-        shutil.copy(HERE / name, tmp_path)
-    done = subprocess.run([sys.executable, "-c", "import width; width.GROWTH = {}; width.demo()"],
-                          cwd=tmp_path, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "q = 3, K =  1   0.1083" in done.stdout and "q = 2, K =  1   0.0000" in done.stdout
+    out = run_alone(tmp_path, "width.py", "two_numbers.py")
+    assert "q = 3, K =  1   0.1083" in out and "q = 2, K =  1   0.0000" in out

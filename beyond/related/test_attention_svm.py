@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import attention_svm as svm
-from test_related import complex_step, drawn, headline
+from test_related import complex_step, headline
 
 
 def random_problem(seed, n=3, T=4, d=5, scale=1.0):
@@ -129,14 +129,3 @@ def test_the_headline():
     assert two[0] > 0.9999 and two[6] > 0.998         # W to W_F, K Q^T to W_nuc
     np.testing.assert_allclose(two[[2, 4]], np.cos(np.pi / 6), atol=0.005)
     assert random[0] > 0.999 and random[6] > 0.97 and random[[2, 4]].max() < 0.9
-
-
-def test_the_picture_compares_each_matrix_with_its_own_svm():
-    limits = np.random.default_rng(0).standard_normal((2, 20, 10, 10))
-    _, angle, _, _ = drawn("attention_svm", svms=lambda X, Z, W: limits,
-                           descend_both=lambda rng, R, X, Z, G, steps: [
-                               np.array([W[:, :X.shape[-1], :X.shape[-1]]] * len(steps))
-                               for W in limits], best_selected=lambda d, step: [d / 100, d / 50])
-    for line in angle.lines:
-        own = line.get_label() in ("$W$ to $W_F$", "$K Q^T$ to $W_{nuc}$")
-        assert (abs(line.get_ydata()) < 1e-9).all() == own

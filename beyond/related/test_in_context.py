@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import in_context as ic
-from test_related import complex_step, drawn, headline
+from test_related import complex_step, headline
 
 MODELS = {"attention": (ic.attention_loss, [(4, 4), (4,)]), "h3": (ic.h3_loss, [(3, 3), (4,)]),
           "low rank": (ic.low_rank_loss, [(3, 2), (3, 2), (3, 3)])}
@@ -174,13 +174,3 @@ def test_the_headline():
     assert zero == 5 and best == pytest.approx(5 - 100 / 26, abs=1e-4)
     assert abs(more) < 0.01 and best < learned < best + 0.006 and 0 < off < 0.04
     assert equal > 4.35 and weighted == pytest.approx(3.468, abs=1e-3)
-
-
-def test_the_picture_has_what_was_trained_on_the_closed_forms():
-    panels = drawn("in_context", excess=lambda *arguments: 0,
-                   train=lambda loss, params, *others: list(params))
-    for axes, count in zip(panels, (8, 10)):
-        closed = np.concatenate([line.get_xydata() for line in axes.lines if line.get_ls() == "--"])
-        points = [line.get_xydata()[0] for line in axes.lines if len(line.get_xdata()) == 1]
-        assert len(points) == count
-        assert all(np.linalg.norm(closed - point, axis=1).min() < 1e-9 for point in points)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import markov_chain as mc
-from test_related import complex_step, drawn, headline
+from test_related import complex_step, headline
 
 ONE_WINNER, NO_WINNER = np.array([[[0.8, 0.2], [0.6, 0.4]], [[0.3, 0.7], [0.6, 0.4]]])
 TWO_WINNERS = mc.TWO_WINNERS
@@ -156,11 +156,3 @@ def test_the_headline():
         assert measured[k] == pytest.approx(float(predicted[k]), rel=0.15)
     leads, some, few, half, most = measured[5], *measured[8:]
     assert leads > 97 and 12 < some < 28 and few < 8 and 38 < half < 62 and most > 96
-
-
-def test_the_picture_has_the_limits_of_the_errors_over_n():
-    _, fits, _, _ = drawn("markov_chain", error_law=lambda P, T, n, fits: np.full(fits, 8.0 * T),
-                          shares=lambda P, m, times: np.full((len(times), len(m)), P[0, 1]))
-    dashed = [line.get_xydata() for line in fits.lines if line.get_ls() == "--"]
-    assert [line.prod(axis=1) for line in dashed] == [
-        pytest.approx(64), pytest.approx(640 / 21)]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import max_margin as mm
-from test_related import complex_step, drawn, headline
+from test_related import complex_step, headline
 
 
 def problem(seed, n=3, T=4, d=5):
@@ -139,18 +139,6 @@ def test_at_the_derived_offset_a_step_goes_along_the_ray(seed, kind):
     u, _ = mm.descent_direction(3000 * p_mm + beside, K, G, kind)
     assert abs(beside @ p_mm) < 1e-12
     assert mm.unit(u) == pytest.approx(mm.unit(p_mm), abs=1e-9)
-
-
-def test_the_picture_has_angles_that_end_at_svms_and_paths_on_the_predicted_dashes():
-    left, right, _, beside = drawn("max_margin")
-    for ax, starts in (left, [6, 0]), (right, [4, 2]):
-        A, B = [line.get_ydata()[0] for line in ax.lines[6:]]
-        angles = np.array([line.get_ydata()[-1] for line in ax.lines[:6]])
-        assert [(abs(angles - svm) < 2).sum() for svm in (A, B)] == starts
-    ends = [line.get_ydata() for line in beside.lines[1::2]]
-    assert [end[0] for end in ends[:10]] == pytest.approx(np.log(range(1, 11)) / 2, abs=1e-9)
-    for curve, end in zip(beside.lines[::2], ends, strict=True):
-        assert end[0] == end[1] == pytest.approx(curve.get_ydata()[-1], abs=0.03)
 
 
 def test_the_headline():

@@ -5,7 +5,7 @@ import pytest
 from numpy.random import default_rng
 
 import next_token as nt
-from test_related import complex_step, drawn, headline
+from test_related import complex_step, headline
 
 
 def random_samples(seed, n=7, T=5, K=4, d=3):
@@ -135,13 +135,3 @@ def test_the_headline():
     assert attention == pytest.approx([3 / 4, 1 / 4, 0, 0], abs=2e-3)
     least = [float(row[-3]) for row in rows[-3:]]                     # of 10 random instances
     assert min(least[:2]) > 0.97 and 0.004 < least[2] < 0.006
-
-
-def test_the_picture_has_points_on_the_predicted_dashes():
-    W_svm, _, W_fin = parts(*nt.hand_made())
-    _, logits, choice, _ = drawn("next_token", train=lambda W, E, x, y, steps: np.array(
-        [np.log(t) * W_svm + W_fin for t in steps]))
-    for points, dashes in zip(logits.lines, logits.collections):
-        assert points.get_ydata() == pytest.approx([s[0, 1] for s in dashes.get_segments()])
-    for limit, curve in zip(choice.lines[::2], choice.lines[1::2]):
-        assert limit.get_ydata()[0] == pytest.approx(curve.get_ydata()[-1], abs=1e-4)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import single_location as sl
-from test_related import drawn, headline
+from test_related import headline
 
 
 def differences(function, x):
@@ -107,15 +107,6 @@ def test_the_swapped_point_is_stationary(d, lam):
     for w, dw in zip((k, v), sl.risk_grads(k, v, d, 10, lam)):
         np.testing.assert_allclose(sl.projected_step(w, dw, 0.1), w, atol=1e-12)
     assert (theta == 1) == (lam == 0.05)
-
-
-def test_the_picture_shows_who_is_found_and_who_is_swapped():
-    risks, _, landscape, sphere = drawn("single_location")
-    assert all(0.1135 < curve.get_ydata()[-1] < 0.114 for curve in risks.lines[:6])
-    assert landscape.lines[6].get_xydata().tolist() == [[-1, -1], [1, 1]]      # the stars
-    for line in sphere.lines:
-        expected = [0, 1] if line.get_ls() == "--" else [0.88, 0]
-        assert line.get_xydata()[-1] == pytest.approx(expected, abs=0.03)
 
 
 def test_the_headline():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sparse_variables as sv
-from test_related import complex_step, drawn, headline
+from test_related import complex_step, headline
 
 
 def random_problem(seed=0, R=4, m=7, T=4):
@@ -142,14 +142,3 @@ def test_the_headline():
     baseline, _, head, _, on_S, successes = rows[:, 4:].T
     assert (head > 0.98).all() and (baseline < 0.9).all() and (np.diff(baseline) < 0).all()
     assert (on_S == successes).all() and (successes >= 40).all()
-
-
-def test_the_picture_shows_the_slope_of_the_fit():
-    sizes = np.arange(12, 84, 4)
-    rates = [1 / (1 + np.exp(-(sizes - 5 * np.log2(T)) / 2.5)) for T in sv.LENGTHS]
-    _, panel, _, _ = drawn(
-        "sparse_variables", SIZES=sizes, success_rates=lambda T: np.array([rates, rates]),
-        run_trials=lambda T, m, seed, head, trials: (None, [min(1, 0.8 + m / 8000)]),
-        train=lambda X, y, steps: [np.linspace(0, steps / 100, 100)[None]])
-    assert any("50 % succeed: slope 5.00" in text.get_text()
-               for text in panel.get_legend().get_texts())
