@@ -179,7 +179,7 @@ def demo():
 
     X, y = draw(10_000)
     print(f"\nA constructed net of width T d = {T * d} at T = {T}, d = {d}, q = {q}.  It errs only")
-    print(f"if some |x| > B.  Its loss on 10000 sequences, whose largest |x| is {abs(X).max():.2f}:\n")
+    print(f"if some |x| > B.  Its loss on 10000 sequences, largest |x| {abs(X).max():.2f}:\n")
     for B in range(6):
         print(f"    B = {B}   {loss(constructed_fcn(T, d, q, B), X, y):8.1e}")
 

@@ -31,7 +31,7 @@ import sys
 
 if __name__ == "__main__":                  # first of all: Ctrl-C ends in one line at any moment
     signal.signal(signal.SIGINT, lambda *_: sys.exit(
-        "\ninterrupted: train.descend(train.load('runs/NAME.npz'), train.progress) goes on"))
+        "\ninterrupted; in Python train.descend(train.load('runs/NAME.npz')) goes on with it"))
 for library in "OPENBLAS", "MKL", "OMP":    # before NumPy loads: threads slow small matrices down
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
@@ -253,7 +253,7 @@ def configuration(**given):
         c.pe, c.law = "onehot", Settings.law
     for name in UNREAD[c.model] + UNREAD.get(c.pe, []):
         if vars(c)[name] != getattr(Settings, name):
-            raise ValueError(f"--model {c.model} --pe {c.pe} reads no {name}, got {vars(c)[name]}")
+            raise ValueError(f"--model {c.model} --pe {c.pe} ignores {name}, got {vars(c)[name]}")
     c.law = "onehot" if c.pe == "onehot" else c.law
     orthogonal = c.law in sts.ORTHOGONAL
     if c.d_e is None:

@@ -83,8 +83,6 @@ CURVES = {      # settings of train.py, ||W*||^2, color, and (lr, n, K) of each 
     "orthonormal": (*ENCODINGS["orthonormal"], [
         (1.0, 128, 1), (1.0, 32, 1), (1.0, 16, 1), (1.0, 32, 2), (1.0, 32, 4)]),
     "random signs": ({"T": 200, "d_e": 170}, 170, "#56B4E9", [(4.0, 256, 1)])}
-
-
 ARMS = {f"plateau {name} {lr} {n} {K}": UNTESTED | settings | {
     "lr": lr, "batch": n, "draws": K,
     "steps": int(2 * plateau(settings["T"], 5, 3, lr, n, N, K))}        # twice the plateau
