@@ -50,7 +50,7 @@ def encode(X, y):
     """
     n, T, d = X.shape
     repeated = (np.diff(np.sort(y)) == 0).any()
-    if y.shape != (n, y.shape[-1]) or y.min() < 0 or y.max() >= T or repeated:
+    if y.shape[:-1] != (n,) or y.min() < 0 or y.max() >= T or repeated:
         raise ValueError(f"need y (n, q) with {n = }, and different positions from 0 to {T - 1} in "
                          f"each row, got y {y.shape} with positions from {y.min()} to {y.max()}")
     indicator = np.zeros((n, T), X.dtype)

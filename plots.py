@@ -9,22 +9,18 @@ Every curve has seeds 3, 4 and 5; settings were chosen with seeds 0, 1 and 2.  T
 in runs/figures/ or runs/quick/, until their settings change: delete them if you change the program.
 """
 
-import signal
-import sys
-
-if __name__ == "__main__":      # first of all: Ctrl-C ends in one line at any moment
-    signal.signal(signal.SIGINT, lambda *_: sys.exit(
-        "\nplots.py: interrupted; the same command trains the other runs"))
-
 import train        # before NumPy, since it sets the number of threads
 
 import argparse
 import os
+import shlex
+import sys
 import textwrap
-from multiprocessing import get_context
+from contextlib import suppress
 from pathlib import Path
+from subprocess import PIPE, STDOUT, Popen
+from time import sleep
 
-import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.colors import SymLogNorm
@@ -43,60 +39,75 @@ STYLE = {"font.size": 14, "axes.titlesize": 14, "axes.labelsize": 14, "legend.fo
 
 # The runs: for each curve its settings of train.py.
 
-GD = {"d_e": 500, "fresh": True, "evaluations": 40, "lr": 5.0, "steps": 24000}
-ADAM = {"d_e": 500, "fresh": True, "evaluations": 40, "optimizer": "adam", "lr": 0.004,
-        "steps": 4000}
+FULL = {"full model": {                                                     # Figures 1 and 3
+    "attend_to_query": True, "query": "mean", "law": "orthonormal", "d_e": 200, "init_std": 0.02,
+    "fresh": True, "lr": 9.0, "steps": 16000, "evaluations": 30, "eval_draws": 1, "q_test": []}}
+BOTH = {"stochastic": {"draws": 4}, "fixed": {"pe": "fixed"}}               # Figures 2, 4 and 5
+LONG = {"d_e": 500, "fresh": True, "evaluations": 40}
+GD = {f"gd {pe}": LONG | own | {"lr": 5.0, "steps": 24000} for pe, own in BOTH.items()}
+ADAM = {f"adam {pe}": LONG | own | {"optimizer": "adam", "lr": 0.004, "steps": 4000}
+        for pe, own in BOTH.items()}
 SHORT = {"T": 10, "fresh": True, "evaluations": 1, "steps": 6000}
-NETS = [(m, hidden) for hidden in (1, 2) for m in (5, 15, 25, 40, 50)]
-ARMS = {
-    "full model": {                                         # Figures 1 and 3
-        "attend_to_query": True, "query": "mean", "law": "orthonormal", "d_e": 200,
-        "init_std": 0.02, "lr": 9.0, "steps": 16000, "evaluations": 30, "eval_draws": 1,
-        "q_test": []},
-    "gd stochastic": GD | {"pe": "stochastic", "draws": 4},                 # Figures 2 and 4
-    "gd fixed": GD | {"pe": "fixed"},
-    "adam stochastic": ADAM | {"pe": "stochastic", "draws": 4},             # Figure 5
-    "adam fixed": ADAM | {"pe": "fixed"},
-    "attention": SHORT | {"law": "orthonormal", "d_e": 20, "lr": 1.0, "T_test": [], "q_test": [],
-                          "eval_sequences": 2000},
-    **{f"net {m} {hidden}": SHORT | {
-        "model": "fcn", "hidden": [m] + [max(m, 64)] * (hidden - 1), "optimizer": "adam",
-        "schedule": "cosine", "eval_sequences": 50000} for m, hidden in NETS}}
-QUICK = {           # what --quick changes, by the first word of a name
-    "full": {"T": 20, "d": 3, "q": 2, "d_e": 40, "lr": 4.0, "steps": 2000},
-    "gd": {"T": 50, "d_e": 100, "lr": 2.0, "steps": 2000},
-    "adam": {"T": 50, "d_e": 100, "steps": 600},
-    "attention": {"steps": 2000},
-    "net": {"steps": 2000}}
+NETS = {f"net {m} {depth}": SHORT | {
+    "model": "fcn", "hidden": [m] + [max(m, 64)] * (depth - 1), "optimizer": "adam",
+    "schedule": "cosine", "eval_sequences": 50000} for depth in (1, 2) for m in (5, 15, 25, 40, 50)}
+WIDTHS = NETS | {"attention": SHORT | {
+    "law": "orthonormal", "d_e": 20, "lr": 1.0, "T_test": [], "q_test": [], "eval_sequences": 2000}}
+QUICK = dict.fromkeys(WIDTHS, {"steps": 2000})                              # what --quick changes
+QUICK |= dict.fromkeys(FULL, {"T": 20, "d": 3, "q": 2, "d_e": 40, "lr": 4.0, "steps": 2000})
+QUICK |= dict.fromkeys(GD, {"T": 50, "d_e": 100, "lr": 2.0, "steps": 2000})
+QUICK |= dict.fromkeys(ADAM, {"T": 50, "d_e": 100, "steps": 600})
 
 
-def train_into(item):
-    """Train a run with the settings of an item (path, settings) into its file; returns its name."""
-    path, settings = item
-    train.save(train.train(**settings), path)
-    return path.stem
+def arguments(path, settings):
+    """What train.py needs for this run, or to go on with it; [] if the file holds it, finished."""
+    with suppress(ValueError):                  # if there is no file, or an older program's
+        run = train.load(path)
+        if run["config"] == train.Settings(**settings):
+            return [] if run["t"] == run["config"].steps else ["--resume", str(path)]
+    path.unlink(missing_ok=True)
+    flags = []
+    for name, value in settings.items():
+        flags.append("--" + name.replace("_", "-"))
+        flags += [] if value is True else map(str, value if isinstance(value, list) else [value])
+    return [*flags, "--out", str(path)]
+
+
+def train_all(missing, jobs):
+    """Train the runs {path: arguments} by commands of train.py.  If one fails, all are stopped."""
+    waiting, running, done = [*missing], {}, 0
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                path = waiting.pop(0)
+                words = [os.path.relpath(train.__file__), *missing[path]]
+                print(shlex.join(["python", *words]), flush=True)
+                running[path] = Popen([sys.executable, *words], stdout=PIPE, stderr=STDOUT,
+                                      text=True)
+            sleep(0.05)
+            for path in [path for path in running if running[path].poll() is not None]:
+                child, done = running.pop(path), done + 1
+                if child.returncode:
+                    *_, last = child.stdout.read().splitlines() or ["no output"]
+                    said = last if child.returncode > 0 else "it was killed"
+                    raise ChildProcessError(f"{path.stem}: {said}")
+                print(f"{done:3} of {len(missing)}: {path.stem}", flush=True)
+    finally:
+        for child in running.values():
+            child.terminate()
 
 
 def trained(arms, folder=train.RUNS / "figures", jobs=os.cpu_count(), seeds=SEEDS):
     """The runs of each arm, one for each seed.  Those that the folder does not keep are trained."""
-    folder.mkdir(parents=True, exist_ok=True)
-    files = {name: [folder / f"{name} seed {seed}.npz" for seed in seeds] for name in arms}
-    missing = {}
-    for name, arm in arms.items():
-        for path, seed in zip(files[name], seeds):
-            settings = arm | {"seed": seed}
-            if not path.exists() or train.load(path)["config"] != train.configuration(**settings):
-                missing[path] = settings
-    if kept := len(arms) * len(seeds) - len(missing):
-        print(f"{kept} runs are kept in {folder}: if you changed the program, delete them")
-    if missing:
-        print(f"{len(missing)} runs to train, {jobs} at a time", flush=True)
-        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)      # workers inherit this, so
-        with get_context("spawn").Pool(jobs) as pool:               # Ctrl-C reaches only us
-            signal.signal(signal.SIGINT, handler)
-            for i, name in enumerate(pool.imap_unordered(train_into, missing.items()), 1):
-                print(f"{i:3} of {len(missing)}: {name}", flush=True)
-    return {name: [train.load(path) for path in files[name]] for name in arms}
+    wanted = {folder / f"{name} seed {seed}.npz": arm | {"seed": seed}
+              for name, arm in arms.items() for seed in seeds}
+    missing = {path: arguments(path, settings) for path, settings in wanted.items()}
+    missing = {path: words for path, words in missing.items() if words}
+    print(f"{len(missing)} runs to train; {len(wanted) - len(missing)} are kept in {folder}: "
+          "if you changed the program, delete them", flush=True)
+    train_all(missing, jobs)
+    runs = map(train.load, wanted)
+    return {name: [next(runs) for _ in seeds] for name in arms}
 
 
 # What a figure shows of its runs
@@ -109,8 +120,8 @@ def smooth_loss(run):
 
 
 def predicted_slope(c):
-    """The growth of 1/L in a step, orthonormal encodings; derived in beyond/full_model.py."""
-    return 4 * c.lr / c.d_e / (c.q ** 2 if c.query == "mean" else 1)
+    """The growth of 1/L in a step of the full model, mean query; see beyond/full_model.py."""
+    return 4 * c.lr / (c.q ** 2 * c.d_e)
 
 
 def shares(runs, T, q):
@@ -121,9 +132,8 @@ def shares(runs, T, q):
 
 def band(axis, x, curves, color, **style):
     """A line for the mean of the curves of all seeds, and a band for their range."""
-    axis.plot(x, curves.mean(axis=0), color=color, **style)
-    axis.fill_between(x, curves.min(axis=0), curves.max(axis=0), color=color, alpha=0.25,
-                      linewidth=0)
+    axis.plot(x, curves.mean(0), color=color, **style)
+    axis.fill_between(x, curves.min(0), curves.max(0), color=color, alpha=0.25, linewidth=0)
 
 
 def zero_line(axis, level, text="zero predictor"):
@@ -154,6 +164,7 @@ def figure_1(runs):
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(11, 5))
     for axis in left, middle, right:
         axis.set_prop_cycle(color=SHADES)
+        axis.set(xlabel="step t", xticks=np.linspace(0, c.steps, 3))
     left.plot(t, L.T)
     zero_line(left, c.d / (2 * c.q))
     left.set(title="training loss L", ylim=(0, 1.1 * c.d / (2 * c.q)))
@@ -169,19 +180,15 @@ def figure_1(runs):
                    label=[f"cos({name}, {name}*)"] + ["_"] * (len(runs) - 1))
     right.set(title="cosine similarity")
     right.legend(loc="center right")
-    for axis in left, middle, right:
-        axis.set(xlabel="step t", xticks=np.linspace(0, c.steps, 3))
     caption(figure, "Full model, mean query, stochastic orthonormal encodings, random start. "
             f"A shade for each of {len(runs)} seeds.", c)
     return figure
 
 
-def error_curves(runs, optimizer, rows, scale):
+def error_curves(stochastic, fixed, rows, scale):
     """The errors on each test: longer sequences, and in a second row other subset sizes."""
-    stochastic, fixed = runs[f"{optimizer} stochastic"], runs[f"{optimizer} fixed"]
-    c, t, tests = fixed[0]["config"], fixed[0]["eval_step"], fixed[0]["tests"].tolist()
-    size = 11, 2 + 2.6 * rows
-    figure, axes = plt.subplots(rows, 5, figsize=size, sharey="row", squeeze=False)
+    c, t, tests = stochastic[0]["config"], fixed[0]["eval_step"], fixed[0]["tests"].tolist()
+    figure, axes = plt.subplots(rows, 5, figsize=(11, 2 + 2.6 * rows), sharey="row", squeeze=False)
     for row, longer in zip(axes, (True, False)):
         own = [[T, q] for T, q in tests if (q == c.q) == longer]
         for axis, (T, q) in zip(row, own):
@@ -202,9 +209,8 @@ def error_curves(runs, optimizer, rows, scale):
     corner = axes[0, 0] if rows == 1 else axes[1, 4]
     corner.legend(*axes[0, 4].get_legend_handles_labels(), loc="center right", handlelength=0.8,
                   handletextpad=0.3, borderaxespad=0, borderpad=0)
-    draws = stochastic[0]["config"].draws
-    caption(figure, f"Random signs; stochastic encodings have {draws} draws in a training step. "
-            f"Mean and range of {len(SEEDS)} seeds.", c)
+    caption(figure, f"Random signs; stochastic encodings have {c.draws} draws in a training step. "
+            f"Mean and range of {len(fixed)} seeds.", c)
     return figure
 
 
@@ -212,7 +218,7 @@ def figure_3(runs):
     """Interpretable training: W and V of the full model, at random initialization and after."""
     run = runs["full model"][0]
     c, first = run["config"], train.start(run["config"])
-    size = c.d + 25
+    size, ticks = c.d + 25, ([(c.d - 1) / 2, c.d + 12], ["token", "encoding"])
     figure, axes = plt.subplots(2, 2, figsize=(11, 7.5), height_ratios=[5, 1])
     for row, name in zip(axes, "WV"):
         for axis, which, when in (row[0], first, "before"), (row[1], run, "after"):
@@ -221,16 +227,15 @@ def figure_3(runs):
             axis.axvline(c.d - 0.5, color="k", linewidth=1)
             axis.set(title=f"{name} {when} training", yticks=[], ylabel="output",
                      xlabel="coordinate of the query" if name == "W" else "coordinate of a key")
-            axis.set_xticks([(c.d - 1) / 2, c.d + 12], ["token", "encoding"])
+            axis.set_xticks(*ticks)
             axis.grid(False)
             if name == "W":
                 axis.axhline(c.d - 0.5, color="k", linewidth=1)
-                axis.set_yticks([(c.d - 1) / 2, c.d + 12], ["token", "encoding"], rotation=90,
-                                va="center")
+                axis.set_yticks(*ticks, rotation=90, va="center")
                 axis.set_ylabel("coordinate of a key")
     figure.colorbar(image, ax=axes, shrink=0.7, label="entry (logarithmic beyond 0.1)",
                     ticks=[-10, -1, -0.1, 0, 0.1, 1, 10], format="%g")
-    caption(figure, f"Full model as in Figure 1, seed {SEEDS[0]}. Shown are the {c.d} token "
+    caption(figure, f"Full model as in Figure 1, seed {c.seed}. Shown are the {c.d} token "
             f"coordinates and 25 of {c.d_e} encoding coordinates.")
     return figure
 
@@ -244,9 +249,9 @@ def widths(runs):
     bound = fcn.width_lower_bound(m, T, d, q) / (d / (2 * q))
     axis.plot(m, bound, "--", color=THEORY, label="bound for all nets")
     for hidden, marker, size, fill in (1, "o", 13, "none"), (2, "^", 7, "full"):
-        points = [(m, share) for m, layers in NETS if layers == hidden
-                  for share in shares(runs[f"net {m} {hidden}"], T, q)[:, -1]]
-        axis.plot(*np.transpose(points), marker, color=NET, fillstyle=fill, markersize=size,
+        nets = [run for name in NETS for run in runs[name] if len(run["config"].hidden) == hidden]
+        m = [run["config"].hidden[0] for run in nets]
+        axis.plot(m, shares(nets, T, q)[:, -1], marker, color=NET, fillstyle=fill, markersize=size,
                   label=f"trained nets, {hidden} hidden layer{'s' * (hidden > 1)}")
     axis.axhline(shares(runs["attention"], T, q)[:, -1].mean(), color=STOCHASTIC, linewidth=3,
                  zorder=0, label=f"trained attention, orthonormal, $d_e$ = {c.d_e}")
@@ -255,8 +260,8 @@ def widths(runs):
         axis.text(m + 1, 0.05, text, color=THEORY)
     axis.set(xlabel="units m of a net's first layer", ylabel="error over d/(2q)")
     axis.legend(loc="upper right")
-    caption(figure, f"T = {T}, d = {d}, q = {q}, fresh batches, {len(SEEDS)} seeds. Attention has "
-            "no such layer.")
+    caption(figure, f"T = {T}, d = {d}, q = {q}, fresh batches, {len(runs['attention'])} seeds. "
+            "Attention has no such layer.")
     return figure
 
 
@@ -280,32 +285,30 @@ def one_run(run):
         zero_line(axis, 1 / c.q, "1/q")
         axis.set(title="attention on one new sequence", xlabel="position (blue: selected)",
                  ylim=(0, 1.12 * max(1 / c.q, P.max())))
-    model = f"Hidden layers of {c.hidden} units." if c.model == "fcn" else f"Encodings: {c.law}."
-    caption(figure, model, c)
+    law = "onehot" if c.pe == "onehot" else c.law
+    caption(figure, f"Hidden units: {c.hidden}." if c.model == "fcn" else f"Encodings: {law}.", c)
     return figure
 
 
-FIGURES = {     # name: the function, its headline, and the first word of the arms that it needs
-    "1": (figure_1, "With the mean query the loss of the full model falls like 1/t", ["full"]),
-    "2": (lambda runs: error_curves(runs, "gd", 1, "linear"),
-          "On longer sequences fixed encodings stay above a constant", ["gd"]),
-    "3": (figure_3, "The identity grows in W and in V; other entries stay small, but not 0",
-          ["full"]),
-    "4": (lambda runs: error_curves(runs, "gd", 2, "log"),
-          "Both converge on other subset sizes, fixed encodings do not on longer sequences",
-          ["gd"]),
-    "5": (lambda runs: error_curves(runs, "adam", 2, "log"),
-          "With Adam, too, fixed encodings converge only on other subset sizes", ["adam"]),
+FIGURES = {     # name: the function, its headline, and the arms that it needs
+    "1": (figure_1, "With the mean query the loss of the full model falls like 1/t", FULL),
+    "2": (lambda runs: error_curves(runs["gd stochastic"], runs["gd fixed"], 1, "linear"),
+          "On longer sequences fixed encodings stay above a constant", GD),
+    "3": (figure_3, "The identity grows in W and in V; other entries stay small, but not 0", FULL),
+    "4": (lambda runs: error_curves(runs["gd stochastic"], runs["gd fixed"], 2, "log"),
+          "Both converge on other subset sizes, fixed encodings do not on longer sequences", GD),
+    "5": (lambda runs: error_curves(runs["adam stochastic"], runs["adam fixed"], 2, "log"),
+          "With Adam, too, fixed encodings converge only on other subset sizes", ADAM),
     "widths": (widths, "Nets with a first layer narrower than T d cannot do it; attention can",
-               ["attention", "net"])}
+               WIDTHS)}
 
 
-def picture(plot, runs, headline, path):
-    """Plot a figure into its file."""
+def picture(plot, path, headline=None):
+    """Save the figure that plot() makes; it may have a headline of its own."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with plt.rc_context(STYLE):
-        figure = plot(runs)
-        figure.suptitle(headline)
+        figure = plot()
+        figure.suptitle(headline or figure.get_suptitle())
         figure.savefig(path)
         plt.close(figure)
     print(path, flush=True)
@@ -313,7 +316,8 @@ def picture(plot, runs, headline, path):
 
 def main():
     """Plot the figures, or the run, that the command line names."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False,
+                                     usage="%(prog)s [FIGURE ...] [--FLAG VALUE ...], or --help")
     parser.add_argument("names", nargs="*", metavar="FIGURE", help=f"{', '.join(FIGURES)} (all)")
     parser.add_argument("--quick", action="store_true", help="small tasks, for the classroom")
     parser.add_argument("--run", type=Path, help="plot this run of train.py, beside its file")
@@ -323,26 +327,28 @@ def main():
     args = parser.parse_args()
     if not set(args.names) <= set(FIGURES):
         parser.error(f"figures are {', '.join(FIGURES)}, got {' '.join(args.names)}")
-    matplotlib.use("Agg")       # plots into files; no display is needed
+    if args.jobs < 1:
+        parser.error(f"--jobs must be at least 1, got {args.jobs}")
+    plt.rcParams["backend"] = "Agg"             # plots into files; no display is needed
     try:
         if args.run:
             run = train.load(args.run)
             model = "A net" if run["config"].model == "fcn" else f"{run['config'].pe} encodings"
-            picture(one_run, run, f"{model.capitalize()} after {run['t']} steps",
-                    (args.out or args.run.parent) / f"{args.run.stem}.{args.format}")
+            path = (args.out or args.run.parent) / f"{args.run.stem}.{args.format}"
+            picture(lambda: one_run(run), path, f"{model.capitalize()} after {run['t']} steps")
             return
         names, change = args.names or list(FIGURES), QUICK if args.quick else {}
         kept = train.RUNS / ("quick" if args.quick else "figures")
         out = args.out or (kept if args.quick else HERE / "figures")
-        needed = {word for name in names for word in FIGURES[name][2]}
-        arms = {name: arm | change.get(name.split()[0], {}) for name, arm in ARMS.items()
-                if name.split()[0] in needed}
-        runs = trained(arms, kept, args.jobs)
+        runs = trained({arm: settings | change.get(arm, {}) for name in names
+                        for arm, settings in FIGURES[name][2].items()}, kept, args.jobs)
         for name in names:
             plot, headline, _ = FIGURES[name]
             path = out / f"{'figure_' * name.isdigit()}{name}.{args.format}"
-            picture(plot, runs, "A small task (--quick)" if args.quick else headline, path)
-    except (FloatingPointError, ValueError, OSError) as problem:
+            picture(lambda: plot(runs), path, "A small task (--quick)" if args.quick else headline)
+    except KeyboardInterrupt:
+        parser.exit(1, "\ninterrupted; the same command trains the other runs\n")
+    except (FloatingPointError, ValueError, MemoryError, OSError) as problem:
         parser.error(problem)
 
 

@@ -45,7 +45,7 @@ def sample_sts(rng, n, T, d, q, dtype=np.float64):
         raise ValueError(f"need 1 <= q <= T, got {q = }, {T = }")
     X = rng.standard_normal((n, d, T), dtype=dtype).transpose(0, 2, 1)
     y = np.empty((n, q), dtype=np.intp)
-    for r, last in enumerate(range(T - q, T)):      # Floyd's algorithm needs no (n, T) array
+    for r, last in enumerate(range(T - q, T)):      # Floyd's algorithm: no sort of (n, T)
         pick = rng.integers(last + 1, size=n)       # uniform on 0..last; a taken one becomes last
         taken = (y[:, :r] == pick[:, None]).any(axis=1)
         y[:, r] = np.where(taken, last, pick)
@@ -90,22 +90,22 @@ def orthonormal(rng, T, d_e):
     return E
 
 
-LAWS = {"onehot": onehot, "rademacher": rademacher, "orthonormal": orthonormal}
-ORTHOGONAL = "onehot", "orthonormal"        # these need d_e >= T
+LAWS = {"rademacher": rademacher, "orthonormal": orthonormal}       # of encodings that are drawn
 
 
 def positional_encoding(law, T, d_e, rng, draws=None, dtype=np.float64):
-    """Encodings E (T, d_e) by a law of LAWS, or independent draws of them (draws, T, d_e).
+    """Encodings E (T, d_e), onehot or by a law of LAWS, or independent draws (draws, T, d_e).
 
     `rng` is a numpy.random.Generator.  Raises ValueError for an unknown law or too small a d_e.
     """
-    if law not in LAWS:
-        raise ValueError(f"law must be one of {', '.join(LAWS)}, got {law!r}")
-    if law in ORTHOGONAL and d_e < T:
+    laws = LAWS | {"onehot": onehot}
+    if law not in laws:
+        raise ValueError(f"law must be one of {', '.join(laws)}, got {law!r}")
+    if law in ("onehot", "orthonormal") and d_e < T:
         raise ValueError(f"{law} encodings of {T} positions need d_e >= {T}, got {d_e}")
     if draws is None:
-        return LAWS[law](rng, T, d_e).astype(dtype, copy=False)
-    return np.stack([LAWS[law](rng, T, d_e) for _ in range(draws)]).astype(dtype, copy=False)
+        return laws[law](rng, T, d_e).astype(dtype, copy=False)
+    return np.stack([laws[law](rng, T, d_e) for _ in range(draws)]).astype(dtype, copy=False)
 
 
 # The model.  All sequences of a batch share E.  So the array of all z_j, with its n T (d + d_e)

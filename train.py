@@ -2,16 +2,14 @@
 
     python train.py --pe stochastic                       attention with stochastic encodings
     python train.py --model fcn --hidden 25 --T 10 --fresh --optimizer adam --schedule cosine
+    python train.py --resume runs/NAME.npz                goes on with a stopped run, bit for bit
     run = train.train(train.progress, pe="fixed", T=20)   from Python, printing its progress
-
-A run that was stopped goes on from its file, bit for bit: train.descend(train.load(path)).
 
 Throughout this file we have:
 
     c              the settings of a run: c.T, c.lr, ..., see Settings
     X, y, E, L     tokens, selected positions, positional encodings, and the loss, as in sts.py
     run            a dict that holds everything about a run; its file is a .npz with the same names:
-
     config         c; in the file it is JSON text
     W, V           the weights of attention; a net has weight_1, bias_1, weight_2, ...   (float32)
     m_W, v_W, ...  with Adam: the running means of the gradients and of their squares
@@ -25,21 +23,17 @@ Throughout this file we have:
     cos_W, cos_V   the cosine similarity of W and W*, and of V and V*                     (evals,)
 """
 
-import os
-import signal
-import sys
-
-if __name__ == "__main__":                  # first of all: Ctrl-C ends in one line at any moment
-    signal.signal(signal.SIGINT, lambda *_: sys.exit(
-        "\ninterrupted; in Python train.descend(train.load('runs/NAME.npz')) goes on with it"))
-for library in "OPENBLAS", "MKL", "OMP":    # before NumPy loads: threads slow small matrices down
-    os.environ.setdefault(f"{library}_NUM_THREADS", "1")
-
 import argparse
 import dataclasses
 import json
 import math
+import os
+import shlex
+import sys
 from pathlib import Path
+
+for name in "OPENBLAS_NUM", "MKL_NUM", "OMP_NUM", "VECLIB_MAXIMUM":     # before NumPy loads:
+    os.environ.setdefault(f"{name}_THREADS", "1")                       # matrices are small
 
 import numpy as np
 
@@ -49,11 +43,9 @@ import sts
 
 @np.errstate(over="ignore", invalid="ignore")               # a run that diverges says so once
 def descend(run, report=lambda run: None):
-    """Train a run from where it is to its last step; report(run) is called at each evaluation.
-
-    Raises FloatingPointError if the run diverges.
-    """
+    """Train a run to its end; report(run) now and at evaluations.  Raises FloatingPointError."""
     c = run["config"]
+    report(run)
     X, y = batch(c, 0)
     for t in range(run["t"], c.steps):
         if c.fresh:                                         # new sequences, not one full batch
@@ -76,9 +68,7 @@ def descend(run, report=lambda run: None):
 
 def train(report=lambda run: None, **settings):
     """A trained run with these Settings; report=train.progress prints a line at each evaluation."""
-    run = start(configuration(**settings))
-    report(run)
-    return descend(run, report)
+    return descend(start(Settings(**settings)), report)
 
 
 def adam(run, name, grad, t, beta1=0.9, beta2=0.999, eps=1e-8):
@@ -100,9 +90,8 @@ def evaluate(run):
         X, y, E = held_out(run, 0, c.eval_draws)
         P = sts.attention(run["W"], X, y, E, c.attend_to_query, c.query)        # (draws, n, T)
         run["on_selected"][i] = P[:, np.arange(len(y))[:, None], y].sum(axis=2).mean()
-        W_star, V_star = sts.ground_truth(c.d, c.d_e, c.T if c.law == "onehot" else None)
-        run["cos_W"][i] = sts.cosine(run["W"], W_star)
-        run["cos_V"][i] = sts.cosine(run["V"], V_star)
+        truth = sts.ground_truth(c.d, c.d_e, c.T if c.pe == "onehot" else None)
+        run["cos_W"][i], run["cos_V"][i] = map(sts.cosine, (run["W"], run["V"]), truth)
 
 
 # What a run draws at random.  Each purpose and each step has an independent stream, by its spawn
@@ -127,7 +116,8 @@ def encodings(run, T, draws, *purpose):
         return None
     if "E" in run:
         return run["E"][None, :T]
-    return sts.positional_encoding(c.law, T, c.d_e, stream(c, *purpose), draws, np.float32)
+    law = "onehot" if c.pe == "onehot" else c.law
+    return sts.positional_encoding(law, T, c.d_e, stream(c, *purpose), draws, np.float32)
 
 
 def held_out(run, k, draws):
@@ -142,9 +132,8 @@ def held_out(run, k, draws):
 
 def start(c):
     """A new run: its initial weights, room for what will be measured, and a first evaluation."""
-    tests = [(c.T, c.q)]                                    # a net has no other
-    if c.model == "attention":
-        tests += [(T, c.q) for T in c.T_test if T != c.T] + [(c.T, q) for q in c.q_test if q != c.q]
+    tests = ([(c.T, c.q)] + [(T, c.q) for T in c.T_test if T != c.T]
+             + [(c.T, q) for q in c.q_test if q != c.q])
     run = {"config": c, "t": 0, "loss": np.full(c.steps, np.nan), "tests": np.array(tests)}
     run["eval_step"] = np.unique(np.linspace(0, c.steps, c.evaluations + 1).astype(int))
     run["error"], run["se"] = np.full((2, len(run["eval_step"]), len(tests)), np.nan)
@@ -193,82 +182,75 @@ def loss_and_grads(run, X, y, E):
 # Settings
 
 OPTIMIZERS = {"gd": "gradient descent", "adam": "Adam"}
-UNREAD = {      # what a model, or a kind of encodings, does not read
-    "attention": ["hidden"], "fixed": ["draws", "eval_draws"],
-    "onehot": ["law", "draws", "eval_draws"],
-    "fcn": ["pe", "law", "attend_to_query", "query", "init_std", "draws", "eval_draws"]}
 QUICK = {"T": 50, "d_e": 100, "steps": 2000, "evaluations": 20}     # trains in seconds
 RUNS = Path(__file__).resolve().parent / "runs"
 
 
-def flag(default, text, choices=None):
-    """A setting with its help.  A default of None depends on other settings, as the help says."""
+def flag(default, text, choices=None, of=None):
+    """A setting; `of` says which runs read it.  A default of None depends on other settings."""
     text += "" if default is None or default is False else f" ({default})"
-    return dataclasses.field(default=default, metadata={"help": text, "choices": choices})
+    return dataclasses.field(default=default, metadata={"help": text, "choices": choices, "of": of})
 
 
 @dataclasses.dataclass
 class Settings:
-    """Each is a flag of the command line (--d-e for d_e), and an argument of train."""
+    """The flags of the command line (--d-e for d_e), and arguments of train.  Raises ValueError."""
     T: int = flag(200, "sequence length")
     d: int = flag(5, "dimension of a token")
     q: int = flag(3, "number of selected tokens")
     model: str = flag("attention", "one layer of attention, or a ReLU net", ["attention", "fcn"])
-    pe: str = flag("stochastic", "positional encodings", ["stochastic", "fixed", "onehot"])
-    law: str = flag("rademacher", "how they are drawn (rademacher: random signs)", sts.LAWS)
-    d_e: int = flag(None, "dimension of an encoding (170, or what the law needs for 2 T)")
-    attend_to_query: bool = flag(False, "the full model: z_query is one more key")
-    query: str = flag("sum", "what z_query is of the selected encodings", ["sum", "mean"])
-    init_std: float = flag(0.0, "standard deviation of W and V at the start")
-    hidden: list = flag(None, "widths of a net's hidden layers (one layer, d + d_e)")
+    pe: str = flag("stochastic", "kind of encoding", ["stochastic", "fixed", "onehot"], "attention")
+    law: str = flag("rademacher", "law, such as random signs", sts.LAWS, "encodings that are drawn")
+    d_e: int = flag(None, "dimension of an encoding (170; 2 T if encodings are orthogonal)")
+    attend_to_query: bool = flag(False, "the full model: z_query is one more key", of="attention")
+    query: str = flag("sum", "what z_query is of the encodings at y", ["sum", "mean"], "attention")
+    init_std: float = flag(0.0, "standard deviation of W and V at the start", of="attention")
+    hidden: list = flag(None, "widths of a net's hidden layers (one layer, d + d_e)", of="nets")
     batch: int = flag(256, "number of sequences in the batch")
     fresh: bool = flag(False, "draw new sequences at every step, not the same ones")
-    draws: int = flag(1, "draws of encodings averaged in a training step, Definition 5")
+    draws: int = flag(1, "draws averaged in a step, Definition 5", of="stochastic encodings")
     steps: int = flag(5000, "number of updates")
     optimizer: str = flag("gd", "gradient descent, or Adam", OPTIMIZERS)
-    lr: float = flag(None, "learning rate (4 if T >= 100 and d <= 10, else 2; net 0.02; Adam 0.01)")
+    lr: float = flag(None, "learning rate (4 if T >= 100 and d <= 10, else 2; net: 4 / the sum of "
+                     "its hidden widths, at most 0.02; Adam: 0.01)")
     schedule: str = flag("constant", "of the learning rate (cosine: to 0)", ["constant", "cosine"])
     seed: int = flag(0, "seed of everything that is drawn at random")
     evaluations: int = flag(10, "number of evaluations after the first one")
     eval_sequences: int = flag(128, "number of sequences in a test")
-    eval_draws: int = flag(16, "draws of encodings averaged in a test, Definition 5")
-    T_test: list = flag(None, "other sequence lengths to test (5/4, 3/2, 7/4 and 2 T)")
-    q_test: list = flag(None, "other subset sizes to test (2, 3, 4, 5 and 8)")
+    eval_draws: int = flag(16, "draws averaged in a test", of="stochastic encodings")
+    T_test: list = flag(None, "other lengths to test (5/4, 3/2, 7/4 and 2 T)", of="attention")
+    q_test: list = flag(None, "other subset sizes to test (2, 3, 4, 5 and 8)", of="attention")
 
-
-def configuration(**given):
-    """The settings c: those that are given, and defaults for the others.  Raises ValueError."""
-    c = Settings(**given)
-    for setting in dataclasses.fields(c):
-        name, value = setting.name.replace("_", "-"), vars(c)[setting.name]
-        choices = setting.metadata["choices"]
-        if choices and value not in choices:
-            raise ValueError(f"--{name} must be one of {', '.join(choices)}, got {value}")
-        if setting.type in (int, float) and value != setting.default and not value > 0:
-            least = "at least 0" if setting.default == 0 else "above 0"
-            raise ValueError(f"--{name} must be {least}, got {value}")
-        if setting.type is list and value is not None:
-            setattr(c, setting.name, [int(number) for number in value])     # also from an array
-    if c.law == "onehot":
-        c.pe, c.law = "onehot", Settings.law
-    for name in UNREAD[c.model] + UNREAD.get(c.pe, []):
-        if vars(c)[name] != getattr(Settings, name):
-            raise ValueError(f"--model {c.model} --pe {c.pe} ignores {name}, got {vars(c)[name]}")
-    c.law = "onehot" if c.pe == "onehot" else c.law
-    orthogonal = c.law in sts.ORTHOGONAL
-    if c.d_e is None:
-        c.d_e = 2 * c.T if orthogonal else 170
-    if c.model == "fcn" and not c.hidden:
-        c.hidden = [c.d + c.d_e]
-    if c.lr is None:
-        c.lr = (0.01 if c.optimizer == "adam" else 0.02 if c.model == "fcn" else
-                4.0 if c.T >= 100 and c.d <= 10 else 2.0)
-    if c.T_test is None:
-        c.T_test = sorted({c.T * k // 4 for k in (5, 6, 7, 8)
-                           if not orthogonal or c.T * k // 4 <= c.d_e})
-    if c.q_test is None:
-        c.q_test = [q for q in (2, 3, 4, 5, 8) if q <= c.T]
-    return c
+    def __post_init__(self):
+        c, net = self, self.model == "fcn"
+        reads = {None: True, "nets": net, "attention": not net,
+                 "encodings that are drawn": not net and c.pe != "onehot",
+                 "stochastic encodings": not net and c.pe == "stochastic"}
+        for setting in dataclasses.fields(c):
+            name, value, how = setting.name, getattr(c, setting.name), setting.metadata
+            title = "--" + name.replace("_", "-")
+            if setting.type is list and value is not None:
+                setattr(c, name, value := [int(number) for number in value])    # also of an array
+            if value == setting.default:
+                continue
+            if not reads[how["of"]] and value != []:
+                raise ValueError(f"{title} is only for {how['of']}, got {value}")
+            if how["choices"] and value not in how["choices"]:
+                raise ValueError(f"{title} must be one of {', '.join(how['choices'])}, got {value}")
+            if setting.type in (int, float) and not 0 < value < math.inf:
+                or_0 = ", or 0" if setting.default == 0 else ""
+                raise ValueError(f"{title} must be positive and finite{or_0}, got {value}")
+        orthogonal = c.pe == "onehot" or c.law == "orthonormal"
+        c.d_e = c.d_e or (2 * c.T if orthogonal else 170)
+        if net:                                 # it has no test but the task that it is trained on
+            c.hidden, c.T_test, c.q_test = c.hidden or [c.d + c.d_e], [], []
+        gd = min(0.02, 4 / max(1, sum(c.hidden))) if net else 4.0 if c.T >= 100 and c.d <= 10 else 2.0
+        c.lr = c.lr or (0.01 if c.optimizer == "adam" else gd)
+        if c.T_test is None:
+            longer = {c.T * k // 4 for k in (5, 6, 7, 8)}
+            c.T_test = sorted(T for T in longer if T <= c.d_e or not orthogonal)
+        if c.q_test is None:
+            c.q_test = [q for q in (2, 3, 4, 5, 8) if q <= c.T]
 
 
 # The command line, and the file of a run
@@ -276,9 +258,13 @@ def configuration(**given):
 
 def save(run, path):
     """Write a run to its file, which is replaced as a whole."""
-    half = f"{path}.{os.getpid()}.npz"
-    np.savez(half, **run | {"config": json.dumps(vars(run["config"]), default=np.generic.item)})
-    os.replace(half, path)
+    half, config = Path(f"{path}.{os.getpid()}.npz"), vars(run["config"])
+    half.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        np.savez(half, **run | {"config": json.dumps(config, default=np.generic.item)})
+        half.replace(path)
+    finally:                                    # if the disk is full, or at Ctrl-C
+        half.unlink(missing_ok=True)
 
 
 def load(path):
@@ -288,8 +274,8 @@ def load(path):
         c = Settings(**json.loads(str(run["config"])))
         run["W" if c.model == "attention" else "weight_1"]      # a KeyError, if it has no weights
         return run | {"config": c, "t": int(run["t"])}
-    except Exception:                           # of many kinds: a file may hold anything
-        raise ValueError(f"{path} is missing, or holds no run") from None
+    except Exception as problem:                # of many kinds: a file may hold anything
+        raise ValueError(f"{path} is missing, or holds no run: {problem}") from None
 
 
 def progress(run):
@@ -327,8 +313,9 @@ def summary(run):
 
 def main():
     """Train as the command line says; the run is saved at each evaluation."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False,
-                                     argument_default=argparse.SUPPRESS)
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0], allow_abbrev=False, argument_default=argparse.SUPPRESS,
+        usage="%(prog)s [--FLAG VALUE ...]; --help lists the flags, with their defaults")
     for setting in dataclasses.fields(Settings):
         how = {bool: {"action": "store_true"}, list: {"type": int, "nargs": "*"}}.get(
             setting.type, {"type": setting.type, "choices": setting.metadata["choices"]})
@@ -336,18 +323,31 @@ def main():
                             **how)
     parser.add_argument("--quick", action="store_const", const=QUICK, default={}, help=str(QUICK))
     parser.add_argument("--out", type=Path, help="file of the run (in runs, named after the flags)")
+    parser.add_argument("--resume", type=Path, help="go on with the run in this file")
     given = vars(parser.parse_args())
-    quick, name = given.pop("quick"), "_".join(sys.argv[1:]).replace("--", "") or "default"
-    path = given.pop("out", RUNS / f"{name}.npz")
+    quick, resume = given.pop("quick"), given.pop("resume", None)
+    name = "_".join(sys.argv[1:]).replace("--", "") or "default"
+    path = resume or given.pop("out", RUNS / f"{name}.npz")
+    if resume and (quick or given):
+        parser.error("--resume takes all settings from its file: give no other flag")
 
     def report(run):
-        save(run, path)
+        held = load(path) if path.exists() else run
+        if held["config"] != run["config"]:
+            raise ValueError(f"{path} holds a run with other settings: delete it, or change --out")
+        if held["t"] <= run["t"]:               # a run that is further is never replaced
+            save(run, path)
         progress(run)
 
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        summary(train(report, **quick | given))
+        run = load(path) if resume else start(Settings(**quick | given))
+        for t in run["eval_step"][run["eval_step"] < run["t"]]:
+            progress(run | {"t": t})
+        summary(descend(run, report))
         print(f"\nThe run is in {path}")
+    except KeyboardInterrupt:
+        goes_on = shlex.join(["python", sys.argv[0], "--resume", str(path)])
+        parser.exit(1, f"\ninterrupted; to go on: {goes_on}\n" if path.exists() else "\nstopped\n")
     except (FloatingPointError, ValueError, MemoryError, OSError) as problem:
         parser.error(problem)
 

@@ -1,18 +1,16 @@
-"""Run the blocks of the READMEs, and hold the READMEs to their word; used by .ci/run.
+"""Run the blocks of the texts, and hold the texts to their word; .ci/run starts this in a copy.
 
-    readme.py script        print a bash script: all ```sh and ```python blocks in order, the output
-                            of each in a file in $work; the check; a figure from nothing;
-                            test_readme.py and the tests of beyond/; at last the blocks with pytest
-    readme.py check FOLDER  compare the ```text blocks with the output of the block above them, and
-                            the verdicts that claims.py prints with those in figures/claims.txt
-
-A line agrees if it has the same words, the same integers, and the same decimals to 3 % or one unit
-of the last digit.  Times and numbers of standard errors may differ.  Lines agree in their order;
-between them a command may print others.  A line that begins with "..." is not compared.
+All ```sh and ```python blocks run in order in one shell, as for somebody who pastes them; then a
+figure from nothing, the tests of beyond/ and of this file, and last the blocks with pytest.  The
+```text blocks below a block show what it prints.  A shown line agrees with a printed one if it has
+the same words, the same integers, and the same decimals to 3 % or one unit of the last digit.
+Times and numbers of standard errors may differ.  Lines agree in their order; between them a command
+may print others.  A line that begins with "..." is not compared.  The verdicts that claims.py
+prints have to be those in figures/claims.txt.
 """
 
 import re
-import shlex
+import subprocess
 import sys
 import textwrap
 from decimal import Decimal
@@ -20,44 +18,31 @@ from pathlib import Path
 
 TEXTS = ("README.md", "beyond/README.md", "beyond/CLAIMS.md", "beyond/LECTURE.md",
          "beyond/HANDOUT.md", "beyond/SOLUTIONS.md", "beyond/related/README.md")
-CLAIMS = Path("figures/claims.txt")
 BLOCK = re.compile(r"^( *)```(sh|python|text)\n(.*?)^\1```", re.M | re.S)
 NUMBER = re.compile(r"(?<![\w.])-?\d*\.?\d+(?:e[-+]\d+)?(?![\w.]*\w)")
 MAY_DIFFER = re.compile(r"[-+]?[\d.]+ +(?=(s|seconds|minutes|standard errors)\b)")
+VERDICT = re.compile(r"^(\d) {2,}(.+?)  .*  (seen|not seen)$", re.M)      # of a figure's claim
+FROM_NOTHING = "python plots.py 2 --quick\npython -m pytest -q .ci/test_readme.py beyond\n"
 
 
 def blocks():
-    """The blocks that are run: for each its title, its text for bash, the lines shown below it."""
+    """[title, bash commands, shown lines] of each block, in the order in which they run."""
     found = []
     for path in TEXTS:
-        for _, kind, text in BLOCK.findall(Path(path).read_text()):
+        for _, kind, text in BLOCK.findall(Path(path).read_text(encoding="utf-8")):
             text = textwrap.dedent(text)
             if kind == "text":
                 found[-1][2].extend(line for line in text.splitlines()
                                     if line.strip() and not line.startswith("..."))
             else:
-                title = f"{path}: {text.splitlines()[0]}"
-                text = f"python <<'END'\n{text}END\n" if kind == "python" else text
-                found.append((title, text, []))
-    return found
-
-
-def script():
-    """Print the script.  All blocks run in one shell, as for somebody who pastes them."""
-    found = blocks()
-    for i, (title, text, _) in enumerate(found):
-        if "pytest" not in text:
-            print(f"echo {shlex.quote('--- ' + title)}", f'log="$work/{i}"',
-                  f'{{\n{text}}} > "$log" 2>&1',
-                  "(exit $?)",          # bash itself goes on if a command before && has failed
-                  'cat "$log"', "log=/dev/null", sep="\n")
-    print('python .ci/readme.py check "$work"\npython plots.py 2 --quick')
-    print("python -m pytest -q .ci/test_readme.py beyond")
-    print("\n".join(text for _, text, _ in found if "pytest" in text))
+                command = f"python <<'END'\n{text}END\n" if kind == "python" else text
+                found.append([f"{path}: {text.splitlines()[0]}", command, []])
+    last = [block for block in found if "pytest" in block[1]]
+    return [*(b for b in found if b not in last), ["from nothing", FROM_NOTHING, []], *last]
 
 
 def alike(shown, printed):
-    """Whether a line of a README and a printed line agree."""
+    """Whether a line of a text and a printed line agree."""
     shown, printed = (MAY_DIFFER.sub("0 ", line) for line in (shown, printed))
     if [a.split() for a in NUMBER.split(shown)] != [b.split() for b in NUMBER.split(printed)]:
         return False
@@ -69,27 +54,36 @@ def alike(shown, printed):
     return True
 
 
-def verdicts(text):
-    """The figure, the claim and the verdict of each row of a table of claims."""
-    rows = [re.split("  +", line.strip()) for line in text.splitlines()]
-    return {(*row[:2], row[-1]) for row in rows if row[-1] in ("seen", "not seen")}
+def check(title, command, shown, printed):
+    """Exit if a line is shown that is not printed, or a verdict printed that is another one."""
+    rest = iter(printed)
+    for line in shown:
+        if not any(alike(line, other) for other in rest):
+            sys.exit(f"{title}\nis shown to print, but does not:\n{line}")
+    if "claims.py" in command:
+        known = set(VERDICT.findall(Path("figures/claims.txt").read_text(encoding="utf-8")))
+        if not (new := set(VERDICT.findall("\n".join(printed)))) or new - known:
+            sys.exit(f"{title}\nfigures/claims.txt has not: {new - known}")
 
 
-def check(folder):
-    """Exit with status 1 if a line is shown that is not printed, or if a verdict is another one."""
-    found = blocks()
-    for i, (title, _, shown) in enumerate(found):
-        printed = iter(Path(folder, str(i)).read_text().splitlines() if shown else [])
-        for line in shown:
-            if not any(alike(line, other) for other in printed):
-                sys.exit(f"{title}\nis shown to print, but does not:\n{line}")
-    measured = set().union(*(verdicts(Path(folder, str(i)).read_text())
-                             for i, (_, text, _) in enumerate(found) if "claims.py" in text))
-    if not measured or measured - verdicts(CLAIMS.read_text()):
-        sys.exit(f"{CLAIMS} has not: {measured - verdicts(CLAIMS.read_text())}")
-    print(f"--- {sum(len(shown) for _, _, shown in found)} lines of output in the READMEs agree "
-          f"with what their commands print, and {len(measured)} verdicts with {CLAIMS}")
+def main():
+    """Run the blocks in one shell; each is checked when the next one begins."""
+    found, at, printed = blocks(), -1, []
+    script = "".join(f"echo '--- block {i}'\n{command}(exit $?)\n"      # bash itself goes on if a
+                     for i, (_, command, _) in enumerate(found))        # command before && fails
+    Path(".ci/script").write_text(f"set -euo pipefail\n{script}echo '--- block {len(found)}'\n")
+    shell = subprocess.Popen(["bash", ".ci/script"], text=True, encoding="utf-8",
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    for line in shell.stdout:
+        if line == f"--- block {at + 1}\n":
+            if at >= 0:
+                check(*found[at], printed)
+            at, printed = at + 1, []
+            line = f"--- {found[at][0]}\n" if at < len(found) else ""
+        printed.append(line.rstrip("\n"))
+        print(line, end="", flush=True)
+    sys.exit(shell.wait())
 
 
 if __name__ == "__main__":
-    {"script": script, "check": check}[sys.argv[1]](*sys.argv[2:])
+    main()

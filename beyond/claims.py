@@ -209,14 +209,13 @@ def main():
     names = parser.parse_args().names
     if not set(names) <= set(CLAIMS):
         parser.error(f"figures are {', '.join(CLAIMS)}, got {' '.join(names)}")
-    needed = {word for name in names or CLAIMS for word in plots.FIGURES[name][2]}
     try:
-        runs = plots.trained({name: arm for name, arm in plots.ARMS.items()
-                              if name.split()[0] in needed})
+        runs = plots.trained({arm: settings for name in names or CLAIMS
+                              for arm, settings in plots.FIGURES[name][2].items()})
         text = table(runs, names or CLAIMS)
         print(text, end="")
         if not names:
-            (plots.HERE / "figures" / "claims.txt").write_text(text)
+            (plots.HERE / "figures" / "claims.txt").write_text(text, encoding="utf-8")
     except KeyboardInterrupt:
         parser.exit(1, "\ninterrupted; the same command trains the other runs\n")
     except (FloatingPointError, ValueError, OSError) as problem:

@@ -2,5 +2,5 @@
 
 import os
 
-for library in "OPENBLAS", "MKL", "OMP":
-    os.environ[f"{library}_NUM_THREADS"] = "1"
+for name in "OPENBLAS_NUM", "MKL_NUM", "OMP_NUM", "VECLIB_MAXIMUM":
+    os.environ[f"{name}_THREADS"] = "1"

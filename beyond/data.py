@@ -49,41 +49,40 @@ ARMS = {f"data {name} {N}": TASK | settings | {"batch": N}
 FEW = {name: ARMS[name] for name in [f"data stochastic {N}" for N in (4, 6, 8, 16)]}
 
 
-def figure(path):
+def figure():
     """Train, plot error and training loss against N, and print in how many seeds a model learns."""
     import plots
     import matplotlib.pyplot as plt
     runs = plots.trained(ARMS) | plots.trained(FEW, seeds=range(3, 13))
     c = runs["data fixed 4"][0]["config"]
-    with plt.rc_context(plots.STYLE):
-        canvas, axes = plt.subplots(1, 2, figsize=(10, 6), sharey=True)
-        for name, (_, sizes, color, marker) in MODELS.items():
-            medians = []
-            for N in sizes:
-                found = runs[f"data {name} {N}"]
-                errors = plots.shares(found, c.T, c.q)[:, -1]
-                losses = [run["loss"][-100:].mean() * 2 * c.q / c.d for run in found]
-                row(f"{name}, N = {N}: {(errors < 0.1).sum()} of {len(errors)} learn; error over "
-                    "d/(2q)", errors)
-                shown = np.maximum([errors, losses], 1e-4)
-                for axis, values in zip(axes, shown):
-                    axis.plot([N] * len(values), values, marker, color=color, fillstyle="none")
-                medians.append(np.median(shown, axis=1))
-            for axis, line in zip(axes, np.transpose(medians)):
-                axis.plot(sizes, line, color=color, marker=marker, markevery=[0],
-                          fillstyle="none", label=name)
-        for axis, name in zip(axes, ("test error", "training loss")):
-            axis.set(title=f"{name} over d/(2q)", xscale="log", yscale="log", ylim=(5e-5, 30),
-                     xlabel="training sequences N")
-            axis.set_xticks([4, 16, 64, 256, 1024, 4096], [4, 16, 64, 256, 1024, 4096])
-            axis.minorticks_off()
-        plots.zero_line(axes[0], 0.1, "10 %")
-        axes[1].legend(loc="upper right")
-        canvas.suptitle("Stochastic encodings learn from 16 sequences, which the others memorize")
-        plots.caption(canvas, "One batch, orthonormal encodings; net of 120 units. Markers: 3 "
-                      "seeds, 10 for stochastic to N = 16. Lines: medians. Losses below "
-                      f"$10^{{-4}}$ are put there. T = $d_e$ = {c.T}, d = {c.d}, q = {c.q}.")
-        canvas.savefig(path)
+    canvas, axes = plt.subplots(1, 2, figsize=(10, 6), sharey=True)
+    for name, (_, sizes, color, marker) in MODELS.items():
+        medians = []
+        for N in sizes:
+            found = runs[f"data {name} {N}"]
+            errors = plots.shares(found, c.T, c.q)[:, -1]
+            losses = [run["loss"][-100:].mean() * 2 * c.q / c.d for run in found]
+            row(f"{name}, N = {N}: {(errors < 0.1).sum()} of {len(errors)} learn; error over "
+                "d/(2q)", errors)
+            shown = np.maximum([errors, losses], 1e-4)
+            for axis, values in zip(axes, shown):
+                axis.plot([N] * len(values), values, marker, color=color, fillstyle="none")
+            medians.append(np.median(shown, axis=1))
+        for axis, line in zip(axes, np.transpose(medians)):
+            axis.plot(sizes, line, color=color, marker=marker, markevery=[0],
+                      fillstyle="none", label=name)
+    for axis, name in zip(axes, ("test error", "training loss")):
+        axis.set(title=f"{name} over d/(2q)", xscale="log", yscale="log", ylim=(5e-5, 30),
+                 xlabel="training sequences N")
+        axis.set_xticks([4, 16, 64, 256, 1024, 4096], [4, 16, 64, 256, 1024, 4096])
+        axis.minorticks_off()
+    plots.zero_line(axes[0], 0.1, "10 %")
+    axes[1].legend(loc="upper right")
+    canvas.suptitle("Stochastic encodings learn from 16 sequences, which the others memorize")
+    plots.caption(canvas, "One batch, orthonormal encodings; net of 120 units. Markers: 3 "
+                  "seeds, 10 for stochastic to N = 16. Lines: medians. Losses below "
+                  f"$10^{{-4}}$ are put there. T = $d_e$ = {c.T}, d = {c.d}, q = {c.q}.")
+    return canvas
 
 
 if __name__ == "__main__":

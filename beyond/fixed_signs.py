@@ -76,29 +76,27 @@ def attention_ratio(run, T_test):
     return selected[y >= c.T].mean() / selected[y < c.T].mean()
 
 
-def figure(path):
+def figure():
     """Train, and plot the share over the steps; print it, also for Figure 2's runs."""
     import plots
     import matplotlib.pyplot as plt
     figure_2 = ["gd fixed", "gd stochastic"]
-    runs, first = plots.trained(ARMS | {name: plots.ARMS[name] for name in figure_2}), []
-    with plt.rc_context(plots.STYLE):
-        canvas, axis = plt.subplots(figsize=(10, 6))
-        for (d_e, marker), color in zip(SIZES.items(), ("#F0A060", plots.FIXED, "#803000")):
-            shares = np.array([[measured_share(run) for run in runs[f"fixed_signs {d_e} {steps}"]]
-                               for steps in STEPS])
-            axis.plot(STEPS, shares.mean(axis=1), color=color)
-            axis.plot(STEPS, shares, marker, color=color, markersize=9, fillstyle="none",
-                      label=[f"$d_e$ = {d_e}", "_", "_"])
-            axis.axhline(new_position_share(50, d_e), color=color, linestyle="--")
-            first.append(shares[0] / new_position_share(50, d_e))
-        axis.set(title="e$\\cdot$Be at new positions over trained ones", xlabel="step t",
-                 xscale="log", ylim=(0, 1.4), xticks=STEPS, xticklabels=STEPS)
-        axis.minorticks_off()
-        axis.legend(loc="upper left", title="T = 50")
-        canvas.suptitle("At first a new position has T/(T + $d_e$ - 1) of a trained one's logit")
-        plots.caption(canvas, "Fixed random signs, fresh batches, 3 seeds. Dashed: the formula.")
-        canvas.savefig(path)
+    runs, first = plots.trained(ARMS | plots.GD), []
+    canvas, axis = plt.subplots(figsize=(10, 6))
+    for (d_e, marker), color in zip(SIZES.items(), ("#F0A060", plots.FIXED, "#803000")):
+        shares = np.array([[measured_share(run) for run in runs[f"fixed_signs {d_e} {steps}"]]
+                           for steps in STEPS])
+        axis.plot(STEPS, shares.mean(axis=1), color=color)
+        axis.plot(STEPS, shares, marker, color=color, markersize=9, fillstyle="none",
+                  label=[f"$d_e$ = {d_e}"] + ["_"] * (shares.shape[1] - 1))
+        axis.axhline(new_position_share(50, d_e), color=color, linestyle="--")
+        first.append(shares[0] / new_position_share(50, d_e))
+    axis.set(title="e$\\cdot$Be at new positions over trained ones", xlabel="step t",
+             xscale="log", ylim=(0, 1.4), xticks=STEPS, xticklabels=STEPS)
+    axis.minorticks_off()
+    axis.legend(loc="upper left", title="T = 50")
+    canvas.suptitle("At first a new position has T/(T + $d_e$ - 1) of a trained one's logit")
+    plots.caption(canvas, "Fixed random signs, fresh batches, 3 seeds. Dashed: the formula.")
     row("T = 50, after 60 steps: share / formula", first)
     for name in figure_2:
         row(f"{name} (Figure 2): share of new positions at the end",
@@ -110,6 +108,7 @@ def figure(path):
             plots.shares(found, T_test, c.q)[:, -1])
     row(f"gd fixed, T_test = {T_test}: attention on selected, new over trained",
         [attention_ratio(run, T_test) for run in found])
+    return canvas
 
 
 if __name__ == "__main__":

@@ -78,35 +78,34 @@ ARMS = {f"full_model {query} {q}": UNTESTED | {
     "attend_to_query": True, "query": query} for query in QUERIES for q in SIZES}
 
 
-def figure(path):
+def figure():
     """Train, plot L against t for both queries, and print it over the recursion."""
     import matplotlib.pyplot as plt
     import plots
     runs, t = plots.trained(ARMS), np.unique(np.geomspace(10, 100_000, 200).astype(int))
     late, edges = t[t >= 1000], np.geomspace(10, 4000, 13).astype(int)
-    with plt.rc_context(plots.STYLE):
-        canvas, axes = plt.subplots(1, 2, figsize=(10, 6), sharey=True)
-        for axis, (query, rate) in zip(axes, QUERIES.items()):
-            ends = []
-            for q, (color, marker) in SIZES.items():
-                found = runs[f"full_model {query} {q}"]
-                L = exact_loss(t[-1], 20, 5, q, query, 1.0, 20)
-                axis.plot(t, L[t], color=plots.THEORY, linewidth=1.5)
-                tail = late_loss(late, 20, 5, q, query, 1.0, 20)
-                axis.plot(late, tail, ":", color=plots.THEORY)
-                means = [[run["loss"][i:j].mean() for run in found]
-                         for i, j in zip(edges, edges[1:])]
-                axis.plot(np.sqrt(edges[1:] * edges[:-1]), means, marker, color=color,
-                          fillstyle="none", markersize=9, label=[f"q = {q}", "_", "_"])
-                ends += [run["loss"][-400:].mean() / L[3600:4000].mean() for run in found]
-            axis.set(title=f"{query}: {rate}", xscale="log", yscale="log", xlabel="step t")
-            axis.legend(loc="lower left", handletextpad=0.1)
-            row(f"{query}: loss at the end / recursion", ends)
-        axes[0].set(ylabel="loss L")
-        canvas.suptitle("The full model: the sum or the mean as query decides the rate")
-        plots.caption(canvas, "Solid: exact. Dotted: at large t. Points: trained, 3 seeds. T = 20, "
-                      "d = 5, $d_e$ = 20, lr = 1, fresh batches of 256 sequences.")
-        canvas.savefig(path)
+    canvas, axes = plt.subplots(1, 2, figsize=(10, 6), sharey=True)
+    for axis, (query, rate) in zip(axes, QUERIES.items()):
+        ends = []
+        for q, (color, marker) in SIZES.items():
+            found = runs[f"full_model {query} {q}"]
+            L = exact_loss(t[-1], 20, 5, q, query, 1.0, 20)
+            axis.plot(t, L[t], color=plots.THEORY, linewidth=1.5)
+            tail = late_loss(late, 20, 5, q, query, 1.0, 20)
+            axis.plot(late, tail, ":", color=plots.THEORY)
+            means = [[run["loss"][i:j].mean() for run in found]
+                     for i, j in zip(edges, edges[1:])]
+            axis.plot(np.sqrt(edges[1:] * edges[:-1]), means, marker, color=color,
+                      fillstyle="none", markersize=9, label=[f"q = {q}"] + ["_"] * (len(found) - 1))
+            ends += [run["loss"][-400:].mean() / L[3600:4000].mean() for run in found]
+        axis.set(title=f"{query}: {rate}", xscale="log", yscale="log", xlabel="step t")
+        axis.legend(loc="lower left", handletextpad=0.1)
+        row(f"{query}: loss at the end / recursion", ends)
+    axes[0].set(ylabel="loss L")
+    canvas.suptitle("The full model: the sum or the mean as query decides the rate")
+    plots.caption(canvas, "Solid: exact. Dotted: at large t. Points: trained, 3 seeds. T = 20, "
+                  "d = 5, $d_e$ = 20, lr = 1, fresh batches of 256 sequences.")
+    return canvas
 
 
 if __name__ == "__main__":

@@ -83,38 +83,37 @@ ARMS = {f"lengths {pe}": {
 ARMS["lengths stochastic"]["eval_draws"] = 1
 
 
-def figure(path):
+def figure():
     """Train, and plot the errors on eight tests beside the exact ones; print their ratios."""
     import plots
     import matplotlib.pyplot as plt
     runs = plots.trained(ARMS)
-    with plt.rc_context(plots.STYLE):
-        canvas, axes = plt.subplots(2, 4, figsize=(10, 7.5), sharex=True, sharey="row")
-        for pe, color, marker in ("stochastic", plots.STOCHASTIC, "o"), ("fixed", plots.FIXED, "s"):
-            found, ratios = runs[f"lengths {pe}"], []
-            c, tests = found[0]["config"], found[0]["tests"].tolist()
-            W_norm2 = c.d_e if pe == "stochastic" else c.T - 1
-            _, *numbers = descend(c.lr, c.steps, W_norm2, c.T, c.d, c.q)
-            for axis, (T, q) in zip(axes.flat, tests[1:]):
-                exact = (stochastic_loss(*numbers, T, c.d, q) if pe == "stochastic" else
-                         fixed_loss(*numbers, c.T, T, c.d, q)) * 2 * q / c.d
-                measured = plots.shares(found, T, q)
-                ratios.append(measured[:, -1] / exact[-1])
-                axis.plot(found[0]["eval_step"], measured.T, marker, color=color, markersize=5,
-                          fillstyle="none", label=[pe, "_", "_"])
-                axis.plot(exact, color=color)
-                axis.set(title=f"$T_{{test}}$ = {T}" if T > c.T else f"$q_{{test}}$ = {q}")
-                if pe == "fixed" and T > c.T:
-                    axis.plot(exact.argmin(), exact.min(), "v", color=plots.THEORY, markersize=9)
-            row(f"{pe}, 4 lengths, 4 sizes: last error / exact", ratios)
-        axes[0, 0].set(ylim=(0, None), ylabel="error over d/(2q)")
-        axes[1, 0].set(yscale="log", ylabel="error over d/(2q)")
-        plt.setp(axes[1], xlabel="step t", xticks=[0, c.steps // 2, c.steps])
-        axes[0, 0].legend(loc="upper right", handlelength=1)
-        canvas.suptitle("Fixed orthonormal encodings fail on longer sequences, not on subset sizes")
-        plots.caption(canvas, f"Points: trained, {len(found)} seeds. Lines: exact. Triangles: "
-                      "least errors of fixed encodings.", c)
-        canvas.savefig(path)
+    canvas, axes = plt.subplots(2, 4, figsize=(10, 7.5), sharex=True, sharey="row")
+    for pe, color, marker in ("stochastic", plots.STOCHASTIC, "o"), ("fixed", plots.FIXED, "s"):
+        found, ratios = runs[f"lengths {pe}"], []
+        c, tests = found[0]["config"], found[0]["tests"].tolist()
+        W_norm2 = c.d_e if pe == "stochastic" else c.T - 1
+        _, *numbers = descend(c.lr, c.steps, W_norm2, c.T, c.d, c.q)
+        for axis, (T, q) in zip(axes.flat, tests[1:]):
+            exact = (stochastic_loss(*numbers, T, c.d, q) if pe == "stochastic" else
+                     fixed_loss(*numbers, c.T, T, c.d, q)) * 2 * q / c.d
+            measured = plots.shares(found, T, q)
+            ratios.append(measured[:, -1] / exact[-1])
+            axis.plot(found[0]["eval_step"], measured.T, marker, color=color, markersize=5,
+                      fillstyle="none", label=[pe] + ["_"] * (len(found) - 1))
+            axis.plot(exact, color=color)
+            axis.set(title=f"$T_{{test}}$ = {T}" if T > c.T else f"$q_{{test}}$ = {q}")
+            if pe == "fixed" and T > c.T:
+                axis.plot(exact.argmin(), exact.min(), "v", color=plots.THEORY, markersize=9)
+        row(f"{pe}, 4 lengths, 4 sizes: last error / exact", ratios)
+    axes[0, 0].set(ylim=(0, None), ylabel="error over d/(2q)")
+    axes[1, 0].set(yscale="log", ylabel="error over d/(2q)")
+    plt.setp(axes[1], xlabel="step t", xticks=[0, c.steps // 2, c.steps])
+    axes[0, 0].legend(loc="upper right", handlelength=1)
+    canvas.suptitle("Fixed orthonormal encodings fail on longer sequences, not on subset sizes")
+    plots.caption(canvas, f"Points: trained, {len(found)} seeds. Lines: exact. Triangles: "
+                  "least errors of fixed encodings.", c)
+    return canvas
 
 
 if __name__ == "__main__":

@@ -203,9 +203,8 @@ def movie(states):
         yield figure
 
 
-def main():
+def make():
     """Train on the two small tasks, and draw the pictures."""
-    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     folder, states = plots.HERE / "figures", []
     with plt.rc_context(plots.STYLE):
         run = train.train(**TASK)
@@ -223,4 +222,11 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.parse_args()
+    try:
+        make()
+    except KeyboardInterrupt:
+        parser.exit(1, "\ninterrupted\n")
+    except OSError as problem:
+        parser.error(problem)

@@ -98,35 +98,34 @@ def delays(runs, N):
     return np.array(steps) / count_steps(0.5, c.T, c.d, c.q, c.lr, N)
 
 
-def figure(path):
+def figure():
     """Train, plot how many times as long each plateau is, and print it over the formula."""
     import matplotlib.pyplot as plt
     import plots
     runs, ratios = plots.trained(ARMS), {"at most 1/8": [], "1/4": [], "1/2": []}
-    with plt.rc_context(plots.STYLE):
-        canvas, axis = plt.subplots(figsize=(10, 7))
-        for name, (settings, N, color, points) in CURVES.items():
-            for lr, n, K in points:
-                y = delays(runs[f"plateau {name} {lr} {n} {K}"], N)
-                x, noise = noise_delay(lr, settings["T"], n, K), lr * (5 + 3) / n
-                size = "at most 1/8" if noise <= 1 / 8 else f"1/{1 / noise:.0f}"
-                ratios[size].extend(y / x)
-                axis.plot([x] * len(y), y, color=color)
-                axis.plot(x, y.mean(), "o" if K == 1 else "s", color=color, markersize=9,
-                          fillstyle="full" if noise <= 1 / 8 else "none",
-                          label=name if (lr, n, K) == points[0] else None)
-        axis.plot((1, 2.7), (1, 2.7), "--", color=plots.THEORY, label="measured = predicted")
-        axis.set(title="steps to half of d/(2q), over those without noise",
-                 xlabel="predicted: 1 + lr T/(2nK)", ylabel="measured")
-        axis.legend(loc="upper left")
-        canvas.suptitle("Gradient noise makes the plateau about 1 + lr T/(2nK) times as long")
-        plots.caption(canvas, "Mean and range of 3 seeds. Filled: lr (d + q)/n is at most 1/8. "
-                      "Squares: K = 2 and 4 draws. Fresh batches. T = 50; random signs: T = 200.")
-        canvas.savefig(path)
+    canvas, axis = plt.subplots(figsize=(10, 7))
+    for name, (settings, N, color, points) in CURVES.items():
+        for lr, n, K in points:
+            y = delays(runs[f"plateau {name} {lr} {n} {K}"], N)
+            x, noise = noise_delay(lr, settings["T"], n, K), lr * (5 + 3) / n
+            size = "at most 1/8" if noise <= 1 / 8 else f"1/{1 / noise:.0f}"
+            ratios[size].extend(y / x)
+            axis.plot([x] * len(y), y, color=color)
+            axis.plot(x, y.mean(), "o" if K == 1 else "s", color=color, markersize=9,
+                      fillstyle="full" if noise <= 1 / 8 else "none",
+                      label=name if (lr, n, K) == points[0] else None)
+    axis.plot((1, 2.7), (1, 2.7), "--", color=plots.THEORY, label="measured = predicted")
+    axis.set(title="steps to half of d/(2q), over those without noise",
+             xlabel="predicted: 1 + lr T/(2nK)", ylabel="measured")
+    axis.legend(loc="upper left")
+    canvas.suptitle("Gradient noise makes the plateau about 1 + lr T/(2nK) times as long")
+    plots.caption(canvas, "Mean and range of 3 seeds. Filled: lr (d + q)/n is at most 1/8. "
+                  "Squares: K = 2 and 4 draws. Fresh batches. T = 50; random signs: T = 200.")
     for size, values in ratios.items():
         row(f"lr (d + q)/n {size}: delay of the plateau / formula", values)
     for text, name in ("fresh", "random signs 4.0 256 1"), ("one full batch", "one full batch"):
         row(f"default run, {text}: plateau / recursion", delays(runs[f"plateau {name}"], 170))
+    return canvas
 
 
 if __name__ == "__main__":

@@ -117,11 +117,11 @@ def predicted(run, T):
     return L * 2 * c.q / c.d
 
 
-def figure(path):
+def figure():
     """Plot the errors of Figure 4's runs, as they are and scaled; print them and their parts."""
     import plots
     import matplotlib.pyplot as plt
-    runs = plots.trained({name: plots.ARMS[name] for name in ("gd stochastic", "gd fixed")})
+    runs = plots.trained(plots.GD)
     stochastic, fixed = runs["gd stochastic"], runs["gd fixed"]
     c, tests = fixed[0]["config"], fixed[0]["tests"].tolist()
     own, sizes = [T for T, q in tests if q == c.q], sorted({q for _, q in tests})
@@ -133,39 +133,38 @@ def figure(path):
     row("stochastic at 2 T: part of the error that is this scale", (scale / (scale + rest))[1])
     row("stochastic at 2 T: the other part over the error at T", rest[1] / (scale + rest)[0])
 
-    with plt.rc_context(plots.STYLE):
-        figure, axes = plt.subplots(1, 2, figsize=(10, 6.5), width_ratios=[1.7, 1], sharey=True)
-        for pe, found, lengths, color in (("fixed", fixed, own, plots.FIXED),
-                                          ("stochastic", stochastic, longer, plots.STOCHASTIC)):
-            errors = np.array([[end_errors(run, T, c.q, 64) for T in lengths] for run in found])
-            of_sizes = np.array([[end_errors(run, c.T, q) for q in sizes] for run in found])
-            for k, (how, line, marker) in enumerate((("", "--", "s"), (", scaled", "-", "o"))):
-                for axis, x, measured, name in ((axes[0], lengths, errors, "T"),
-                                                (axes[1], sizes, of_sizes, "q")):
-                    shares = measured[:, :, k].mean(axis=2)             # (seeds, tests)
-                    plots.band(axis, x, shares, color, linestyle=line, marker=marker,
-                               markersize=8, label=f"{pe}{how}")
-                    for value, column in zip(x, shares.T):
-                        row(f"{pe}{how}: error over d/(2q) at {name} = {value}", column)
-        repaired = errors[:, 1:, 1]                                     # (seeds, lengths, n)
-        ratios = repaired.mean(axis=2) / [[predicted(run, T) for T in longer[1:]] for run in found]
-        for T, column in zip(longer[1:], ratios.T):
-            row(f"stochastic, scaled: error at T = {T} over the predicted one", column)
+    figure, axes = plt.subplots(1, 2, figsize=(10, 6.5), width_ratios=[1.7, 1], sharey=True)
+    for pe, found, lengths, color in (("fixed", fixed, own, plots.FIXED),
+                                      ("stochastic", stochastic, longer, plots.STOCHASTIC)):
+        errors = np.array([[end_errors(run, T, c.q, 64) for T in lengths] for run in found])
+        of_sizes = np.array([[end_errors(run, c.T, q) for q in sizes] for run in found])
+        for k, (how, line, marker) in enumerate((("", "--", "s"), (", scaled", "-", "o"))):
+            for axis, x, measured, name in ((axes[0], lengths, errors, "T"),
+                                            (axes[1], sizes, of_sizes, "q")):
+                shares = measured[:, :, k].mean(axis=2)             # (seeds, tests)
+                plots.band(axis, x, shares, color, linestyle=line, marker=marker,
+                           markersize=8, label=f"{pe}{how}")
+                for value, column in zip(x, shares.T):
+                    row(f"{pe}{how}: error over d/(2q) at {name} = {value}", column)
+    repaired = errors[:, 1:, 1]                                     # (seeds, lengths, n)
+    ratios = repaired.mean(axis=2) / [[predicted(run, T) for T in longer[1:]] for run in found]
+    for T, column in zip(longer[1:], ratios.T):
+        row(f"stochastic, scaled: error at T = {T} over the predicted one", column)
 
-        for axis, text in zip(axes, ("", "zero predictor")):
-            plots.zero_line(axis, 1, text)
-        axes[0].set(title="longer sequences, to 500 T", xlabel="$T_{test}$", xscale="log",
-                    yscale="log", ylabel="error over d/(2q)")
-        axes[0].set_xticks(longer[[0, 2, 3, 5]], [f"{T:,}" for T in longer[[0, 2, 3, 5]]])
-        axes[0].minorticks_off()
-        axes[0].yaxis.set_major_formatter(lambda share, _: f"{100 * share:g} %")
-        axes[0].legend(loc=(0.4, 0.4))
-        axes[1].set(title="other subset sizes", xlabel="$q_{test}$", xticks=sizes)
-        figure.suptitle("With scaled logits stochastic encodings work at 500 times the trained "
-                        "length;\nfixed ones get worse on longer sequences")
-        plots.caption(figure, "Figure 4's runs. Stochastic encodings have 16 draws in a test; "
-                      "fixed ones end at 2 T.", c)
-        figure.savefig(path)
+    for axis, text in zip(axes, ("", "zero predictor")):
+        plots.zero_line(axis, 1, text)
+    axes[0].set(title="longer sequences, to 500 T", xlabel="$T_{test}$", xscale="log",
+                yscale="log", ylabel="error over d/(2q)")
+    axes[0].set_xticks(longer[[0, 2, 3, 5]], [f"{T:,}" for T in longer[[0, 2, 3, 5]]])
+    axes[0].minorticks_off()
+    axes[0].yaxis.set_major_formatter(lambda share, _: f"{100 * share:g} %")
+    axes[0].legend(loc=(0.4, 0.4))
+    axes[1].set(title="other subset sizes", xlabel="$q_{test}$", xticks=sizes)
+    figure.suptitle("With scaled logits stochastic encodings work at 500 times the trained "
+                    "length;\nfixed ones get worse on longer sequences")
+    plots.caption(figure, "Figure 4's runs. Stochastic encodings have 16 draws in a test; "
+                  "fixed ones end at 2 T.", c)
+    return figure
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ def test_a_row_has_the_mean_on_each_test_and_the_range_of_all():
 
 def test_block_measures_the_block_where_the_ground_truth_is_the_identity():
     u, v = np.array([1.0, 2, 3, 4, 5]), np.array([2.0, 7, 1, 8, 2])         # d = 2, d_e = 3
-    run = {"config": train.configuration(d=2, d_e=3), "W": np.outer(u, v), "V": np.outer(u[:2], v)}
+    run = {"config": train.Settings(d=2, d_e=3), "W": np.outer(u, v), "V": np.outer(u[:2], v)}
     assert claims.block(run, "W") == pytest.approx(
         (50 * 69 / (55 * 122), 45 / np.sqrt(3 * 50 * 69), np.sqrt(55 * 122 - 9 - 32 ** 2 - 100)))
     assert claims.block(run, "V") == pytest.approx(
@@ -59,7 +59,7 @@ def test_block_measures_the_block_where_the_ground_truth_is_the_identity():
 
 def made_up(name, arm, seed):
     """A run for which all claims hold; column 0 of its errors is the trained task."""
-    run = train.start(train.configuration(**arm | {"seed": seed, "eval_sequences": 2}))
+    run = train.start(train.Settings(**arm | {"seed": seed, "eval_sequences": 2}))
     c, (T, q) = run["config"], run["tests"].T
     if name == "full model":
         inverse = 4 * c.lr / (c.q ** 2 * c.d_e) * c.steps / 100 * (10 + np.arange(100))
@@ -78,8 +78,8 @@ def made_up(name, arm, seed):
 
 @pytest.fixture(scope="module")
 def runs():
-    arms = {name: arm | plots.QUICK[name.split()[0]] for name, arm in plots.ARMS.items()
-            if name.split()[0] in ("full", "gd", "adam")}
+    arms = {name: arm | plots.QUICK[name]
+            for name, arm in (plots.FULL | plots.GD | plots.ADAM).items()}
     return {name: [made_up(name, arm, seed) for seed in plots.SEEDS] for name, arm in arms.items()}
 
 
@@ -108,7 +108,8 @@ def test_a_claim_fails_if_a_number_that_it_speaks_of_is_changed(runs, name, key,
 
 
 def test_the_table_has_the_columns_and_the_criteria_of_the_committed_one(runs):
-    texts = claims.table(runs, claims.CLAIMS), (plots.HERE / "figures/claims.txt").read_text()
+    kept = (plots.HERE / "figures/claims.txt").read_text(encoding="utf-8")
+    texts = claims.table(runs, claims.CLAIMS), kept
     rows, committed = ([re.split("  +", line) for line in text.split("\n\n")[0].splitlines()]
                        for text in texts)
     assert [row[:2] for row in rows] == [row[:2] for row in committed]
@@ -119,6 +120,6 @@ def test_the_table_has_the_columns_and_the_criteria_of_the_committed_one(runs):
 
 
 def test_CLAIMS_has_the_criteria():
-    words = " ".join((plots.HERE / "beyond" / "CLAIMS.md").read_text().split())
+    words = " ".join((plots.HERE / "beyond" / "CLAIMS.md").read_text("utf-8").split())
     for name, demand in claims.CRITERIA.items():
         assert f"| *{name}* | {demand} |" in words

@@ -53,7 +53,7 @@ def test_fixed_encodings_have_no_floor_if_they_are_independent():
 
 def test_the_measured_ratios_are_those_of_new_positions_over_trained_ones():
     """With one-hot encodings, q = 1, and a logit of 3 at trained positions, of 1 at new ones."""
-    run = train.start(train.configuration(T=4, d=2, q=1, pe="onehot", d_e=8, T_test=[8], q_test=[],
+    run = train.start(train.Settings(T=4, d=2, q=1, pe="onehot", d_e=8, T_test=[8], q_test=[],
                                           steps=1, evaluations=1, eval_sequences=200))
     run["W"][2:, 2:] = np.diag([3.0] * 4 + [1.0] * 4)
     expected = math.e / (math.e + 7) / (math.e ** 3 / (math.e ** 3 + 7))

@@ -42,12 +42,12 @@ def test_the_mean_has_rate_one_over_t(q):
     assert math.isclose((1 / L[-1] - 1 / L[4000]) / 4000, growth, rel_tol=0.03)
 
 
-def test_exact_runs_end_at_the_recursion(monkeypatch, capsys, tmp_path):
+def test_exact_runs_end_at_the_recursion(monkeypatch, capsys):
     def exact_run(c):
         return {"loss": exact_loss(c.steps, c.T, c.d, c.q, c.query, c.lr, c.d_e)[:-1]}
     monkeypatch.setattr(plots, "trained", lambda arms: {
-        name: [exact_run(train.configuration(**arm))] * 3 for name, arm in arms.items()})
-    full_model.figure(tmp_path / "picture.png")
+        name: [exact_run(train.Settings(**arm))] * 3 for name, arm in arms.items()})
+    full_model.figure()
     rows = capsys.readouterr().out.splitlines()
     assert len(rows) == 2 and all(text.endswith("  1 (1 to 1)") for text in rows)
 

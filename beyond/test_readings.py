@@ -13,9 +13,9 @@ import train
 def test_a_reading_changes_its_settings_and_fixed_encodings_have_no_draws():
     for reading, (first, change) in readings.READINGS.items():
         for pe, (name, settings) in zip(("stochastic", "fixed"), readings.pair(reading).items()):
-            own, c = plots.ARMS[f"{first} {pe}"], train.configuration(**settings)
+            own, c = (plots.GD | plots.ADAM)[f"{first} {pe}"], train.Settings(**settings)
             changed = {key for key in settings if settings[key] != own.get(key)}
-            assert c.pe == pe and (name in plots.ARMS) == (not changed)
+            assert c.pe == pe and (name in plots.GD | plots.ADAM) == (not changed)
             assert changed == set(change) - ({"draws"} if pe == "fixed" else set())
 
 

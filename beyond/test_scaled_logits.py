@@ -14,7 +14,7 @@ from test_sts import SMALL, allclose
 
 def ideal(a, alpha, **settings):
     """A run with W = a W* and V = alpha V*."""
-    c = train.configuration(T=20, d=3, q=2, **settings)
+    c = train.Settings(T=20, d=3, q=2, **settings)
     W, V = sts.ground_truth(3, c.d_e)
     return {"config": c, "W": a * W, "V": alpha * V}
 

@@ -122,7 +122,7 @@ def test_naming_one_position_takes_log2_T_dimensions_and_a_constant(T):
 
 def test_each_arm_is_what_its_name_says():
     for name, settings in width.ARMS.items():
-        c, (*curve, T, size) = train.configuration(**settings), name.split()[1:]
+        c, (*curve, T, size) = train.Settings(**settings), name.split()[1:]
         size = int(size)
         assert c.T == int(T) and (c.d_e == size if c.model == "attention" else c.hidden == [size])
         assert curve == (["net"] if c.model == "fcn" else [str(c.q), str(c.eval_draws)])

@@ -113,44 +113,43 @@ def half_step(t, L, c):
     return np.interp(-c.d / (4 * c.q), -np.minimum.accumulate(L), t, right=np.nan)
 
 
-def figure(path):
+def figure():
     """Train, plot L, 1/L, a and alpha, measured and exact, and print measured over exact."""
     import matplotlib.pyplot as plt
     import plots
     runs, ratios = plots.trained(ARMS), []
-    with plt.rc_context(plots.STYLE):
-        canvas, ((left, right), below) = plt.subplots(2, 2, figsize=(10, 8.5))
-        for name, (_, W_norm2, color) in ENCODINGS.items():
-            longest = runs[f"two_numbers {name} 4000"]
-            c = longest[0]["config"]
-            exact = descend(c.lr, c.steps, W_norm2, c.T, c.d, c.q)
-            L = np.array([plots.smooth_loss(run)[1] for run in longest])
-            t, L_exact = plots.smooth_loss({"loss": exact[0, :-1]})
-            for axis, values, curve in (left, L, exact[0]), (right, 1 / L, 1 / exact[0]):
-                plots.band(axis, t, values, color, linewidth=5, label=name)
-                axis.plot(curve, "--", color=plots.THEORY)
-            points = np.transpose([(run["config"].steps, *multiples(run))
-                                   for arm in runs if name in arm for run in runs[arm]])
-            for k, axis in enumerate(below, 1):
-                axis.plot(points[0], points[k], "o", color=color, fillstyle="none", markersize=9)
-                axis.plot(exact[k], "--", color=color)
-            for values in L:
-                growth, _ = np.polyfit(t[33:], 1 / values[33:], 1, w=values[33:])
-                ratios.append((half_step(t, values, c) / half_step(t, L_exact, c),
-                               values[-10:].mean() / L_exact[-10:].mean(),
-                               growth / (4 * c.lr / W_norm2)))
-        left.set(title="loss L", yscale="log")
-        right.set(title="1/L", ylim=(0, None))
-        right.legend(title="encodings", loc="upper left")
-        below[0].set(title="a, with W near a W*", xlabel="step t")
-        below[1].set(title="$\\alpha$, with V near $\\alpha$ V*", xlabel="step t")
-        canvas.suptitle("Training follows two numbers, a and $\\alpha$, a little late")
-        plots.caption(canvas, "Dashed: the recursion. Thick, and circles: trained, 3 seeds.", c)
-        canvas.savefig(path)
+    canvas, ((left, right), below) = plt.subplots(2, 2, figsize=(10, 8.5))
+    for name, (_, W_norm2, color) in ENCODINGS.items():
+        longest = runs[f"two_numbers {name} 4000"]
+        c = longest[0]["config"]
+        exact = descend(c.lr, c.steps, W_norm2, c.T, c.d, c.q)
+        L = np.array([plots.smooth_loss(run)[1] for run in longest])
+        t, L_exact = plots.smooth_loss({"loss": exact[0, :-1]})
+        for axis, values, curve in (left, L, exact[0]), (right, 1 / L, 1 / exact[0]):
+            plots.band(axis, t, values, color, linewidth=5, label=name)
+            axis.plot(curve, "--", color=plots.THEORY)
+        points = np.transpose([(run["config"].steps, *multiples(run))
+                               for arm in runs if name in arm for run in runs[arm]])
+        for k, axis in enumerate(below, 1):
+            axis.plot(points[0], points[k], "o", color=color, fillstyle="none", markersize=9)
+            axis.plot(exact[k], "--", color=color)
+        for values in L:
+            growth, _ = np.polyfit(t[33:], 1 / values[33:], 1, w=values[33:])
+            ratios.append((half_step(t, values, c) / half_step(t, L_exact, c),
+                           values[-10:].mean() / L_exact[-10:].mean(),
+                           growth / (4 * c.lr / W_norm2)))
+    left.set(title="loss L", yscale="log")
+    right.set(title="1/L", ylim=(0, None))
+    right.legend(title="encodings", loc="upper left")
+    below[0].set(title="a, with W near a W*", xlabel="step t")
+    below[1].set(title="$\\alpha$, with V near $\\alpha$ V*", xlabel="step t")
+    canvas.suptitle("Training follows two numbers, a and $\\alpha$, a little late")
+    plots.caption(canvas, "Dashed: the recursion. Thick, and circles: trained, 3 seeds.", c)
     halved, end, growth = np.transpose(ratios)
     row("step at which L has halved / exact", halved)
     row("L at the end / exact", end)
     row("growth of 1/L / (4 lr/||W*||^2)", growth)
+    return canvas
 
 
 def row(text, values):
@@ -159,7 +158,7 @@ def row(text, values):
 
 
 def main(doc, demo, *figures):
-    """Run a file: demo(), and then the functions of figures, for each picture that is named."""
+    """Run a file: demo(), and then the functions of figures, one for each picture named."""
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("pictures", nargs="*", metavar="PICTURE", help="train, and plot into it")
     paths = parser.parse_args().pictures
@@ -168,7 +167,8 @@ def main(doc, demo, *figures):
     try:
         demo()
         for figure, path in zip(figures, paths):
-            figure(path)
+            import plots
+            plots.picture(figure, Path(path))
     except KeyboardInterrupt:
         parser.exit(1, "\ninterrupted; the same command trains the other runs\n")
     except (ImportError, FloatingPointError, ValueError, OSError) as problem:

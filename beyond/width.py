@@ -252,42 +252,41 @@ def trained_widths(*names):
     return curves
 
 
-def figure(path):
+def figure():
     """Train, and plot the d_e that attention needs beside the predicted one, and to T = 10^9."""
     import matplotlib.pyplot as plt
     import plots
     rng, curves = np.random.default_rng(0), trained_widths("1 16", "2 16", "3 16")
-    with plt.rc_context(plots.STYLE):
-        canvas, (left, right) = plt.subplots(1, 2, figsize=(10, 6.5))
-        for q, needed in enumerate(curves, 1):
-            T, trained = list(needed), np.array(list(needed.values()))
-            predicted = [needed_width(length, q, SHARE, 16, rng, True) for length in T]
-            left.plot(T, predicted, "--", color=plots.THEORY)
-            left.plot(T, trained, "o", color=plots.STOCHASTIC, fillstyle="none", markersize=9)
-            left.text(T[-1], trained.max() + 1.5, f"q = {q}", ha="right")
-            row(f"q = {q}: trained d_e / predicted", trained / np.transpose([predicted]))
-        left.set(title="trained; dashed: predicted", xlabel="length T", ylabel="$d_e$",
-                 xscale="log", ylim=(0, 75))
-        left.set_xticks(T, T)
-        T = 10 ** np.arange(1, 10)
-        for (name, (K, as_trained, power)), marker in zip(GROWTH.items(), "s^D"):
-            predicted = [needed_width(length, 3, SHARE, K, rng, as_trained) for length in T]
-            line = np.polyfit(np.log(T) ** power, predicted, 1, w=1 / np.array(predicted))
-            right.plot(T, np.polyval(line, np.log(T) ** power), "--", color=plots.THEORY)
-            right.plot(T, predicted, marker, color=plots.STOCHASTIC, label=name)
-        right.set(title="predicted, q = 3", xlabel="length T", xscale="log", yscale="log",
-                  ylim=(5, 20_000))
-        right.legend(loc="upper left")
-        canvas.suptitle("Trained $d_e$ are near the predicted ones: like $(\\ln T)^2$, or ln T")
-        plots.caption(canvas, "For an error of 10% of d/(2q). Left: one draw of random signs in a "
-                      "training step, the mean of 16 in a test. Right, dashed: fits in (ln T)², "
-                      "below in ln T. As trained: with the best weights for one draw.")
-        canvas.savefig(path)
+    canvas, (left, right) = plt.subplots(1, 2, figsize=(10, 6.5))
+    for q, needed in enumerate(curves, 1):
+        T, trained = list(needed), np.array(list(needed.values()))
+        predicted = [needed_width(length, q, SHARE, 16, rng, True) for length in T]
+        left.plot(T, predicted, "--", color=plots.THEORY)
+        left.plot(T, trained, "o", color=plots.STOCHASTIC, fillstyle="none", markersize=9)
+        left.text(T[-1], trained.max() + 1.5, f"q = {q}", ha="right")
+        row(f"q = {q}: trained d_e / predicted", trained / np.transpose([predicted]))
+    left.set(title="trained; dashed: predicted", xlabel="length T", ylabel="$d_e$",
+             xscale="log", ylim=(0, 75))
+    left.set_xticks(T, T)
+    T = 10 ** np.arange(1, 10)
+    for (name, (K, as_trained, power)), marker in zip(GROWTH.items(), "s^D"):
+        predicted = [needed_width(length, 3, SHARE, K, rng, as_trained) for length in T]
+        line = np.polyfit(np.log(T) ** power, predicted, 1, w=1 / np.array(predicted))
+        right.plot(T, np.polyval(line, np.log(T) ** power), "--", color=plots.THEORY)
+        right.plot(T, predicted, marker, color=plots.STOCHASTIC, label=name)
+    right.set(title="predicted, q = 3", xlabel="length T", xscale="log", yscale="log",
+              ylim=(5, 20_000))
+    right.legend(loc="upper left")
+    canvas.suptitle("Trained $d_e$ are near the predicted ones: like $(\\ln T)^2$, or ln T")
+    plots.caption(canvas, "For an error of 10% of d/(2q). Left: one draw of random signs in a "
+                  "training step, the mean of 16 in a test. Right, dashed: fits in (ln T)², "
+                  "below in ln T. As trained: with the best weights for one draw.")
     for T in 10, 320:
         row(f"q = 3, T = {T}: d_e, trained", needed[T])
+    return canvas
 
 
-def separation(path):
+def separation():
     """Train, and plot the width of nets, and of attention with one draw in a test and with 16."""
     import matplotlib.pyplot as plt
     import plots
@@ -295,31 +294,29 @@ def separation(path):
     nets, *attention = trained_widths("net", f"{q} 1", f"{q} 16")
     one, many = ({T: d + d_e for T, d_e in needed.items()} for needed in attention)
     bound = {T: T * d * (1 - SHARE * (T - 1) / (T - q)) for T in many}      # see fcn.py
-    with plt.rc_context(plots.STYLE):
-        canvas, axis = plt.subplots(figsize=(10, 7))
-        axis.plot(list(bound), list(bound.values()), "--", color=plots.NET,
-                  label="bound for all nets: units of the first layer")
-        for name, widths, color, marker in (
-                ("trained nets", nets, plots.NET, "D"),
-                ("attention, one draw in a test: d + $d_e$", one, "#56B4E9", "s"),
-                ("attention, mean of 16 draws: d + $d_e$", many, plots.STOCHASTIC, "o")):
-            plots.band(axis, list(widths), np.transpose(list(widths.values())), color,
-                       marker=marker, markersize=9, label=name)
-            for T, net in ((40, nets[40]), (320, bound[320])) if widths is not nets else ():
-                own, times = widths[T].mean(), np.mean(net / widths[T])
-                axis.text(1.05 * T, 1.25 * own, f"{times:.1f} times", color=color)
-        axis.vlines([40, 320], [many[40].mean(), many[320].mean()], [nets[40].mean(), bound[320]],
-                    color=plots.THEORY, linestyle=":")
-        axis.set(xscale="log", yscale="log", xlabel="sequence length T", xlim=(9, 550),
-                 ylim=(18, 2500), ylabel="width for an error of 10%")
-        axis.set_xticks(list(bound), list(bound))
-        axis.set_yticks([20, 50, 100, 200, 500, 1000], [20, 50, 100, 200, 500, 1000])
-        axis.legend(loc="upper left")
-        canvas.suptitle("Nets need about T d units; the width of attention grows far more slowly")
-        plots.caption(canvas, f"10% of d/(2q), q = {q}, d = {d}. Dotted: how many times narrower "
-                      "attention is. Adam, 3 seeds: nets with one hidden layer on fresh batches of "
-                      "256, attention with stochastic random signs on one batch of 256.")
-        canvas.savefig(path)
+    canvas, axis = plt.subplots(figsize=(10, 7))
+    axis.plot(list(bound), list(bound.values()), "--", color=plots.NET,
+              label="bound for all nets: units of the first layer")
+    for name, widths, color, marker in (
+            ("trained nets", nets, plots.NET, "D"),
+            ("attention, one draw in a test: d + $d_e$", one, "#56B4E9", "s"),
+            ("attention, mean of 16 draws: d + $d_e$", many, plots.STOCHASTIC, "o")):
+        plots.band(axis, list(widths), np.transpose(list(widths.values())), color,
+                   marker=marker, markersize=9, label=name)
+        for T, net in ((40, nets[40]), (320, bound[320])) if widths is not nets else ():
+            own, times = widths[T].mean(), np.mean(net / widths[T])
+            axis.text(1.05 * T, 1.25 * own, f"{times:.1f} times", color=color)
+    axis.vlines([40, 320], [many[40].mean(), many[320].mean()], [nets[40].mean(), bound[320]],
+                color=plots.THEORY, linestyle=":")
+    axis.set(xscale="log", yscale="log", xlabel="sequence length T", xlim=(9, 550),
+             ylim=(18, 2500), ylabel="width for an error of 10%")
+    axis.set_xticks(list(bound), list(bound))
+    axis.set_yticks([20, 50, 100, 200, 500, 1000], [20, 50, 100, 200, 500, 1000])
+    axis.legend(loc="upper left")
+    canvas.suptitle("Nets need about T d units; the width of attention grows far more slowly")
+    plots.caption(canvas, f"10% of d/(2q), q = {q}, d = {d}. Dotted: how many times narrower "
+                  "attention is. Adam, 3 seeds: nets with one hidden layer on fresh batches of "
+                  "256, attention with stochastic random signs on one batch of 256.")
     for T, units in nets.items():
         row(f"T = {T}: width that trained nets need / bound", units / bound[T])
     for name, widths in ("16 draws", many), ("one draw", one):
@@ -329,6 +326,7 @@ def separation(path):
         row(f"T = {T}, one draw: d + d_e, trained", widths)
     row("T = 320, 16 draws: weights of attention", many[320] * (many[320] + d))
     row("T = 320: weights of a net at the bound", bound[320] * (320 * d + 320 + d))
+    return canvas
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ def test_all_words_of_a_picture_can_be_read(name, monkeypatch):
 
 
 def test_these_are_the_seven_files_of_the_readme():
-    readme = (FOLDER / "README.md").read_text()
+    readme = (FOLDER / "README.md").read_text("utf-8")
     assert len(NAMES) == 7
     for name in NAMES:
         assert f"\npython beyond/related/{name}.py\n" in readme
