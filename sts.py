@@ -64,7 +64,8 @@ def check_positions(X, y):
 def sts_target(X, y):
     """STS_q(X, y) = (1/q) sum_{i in y} x_i, the mean of the selected tokens (n, d).  Def. 1.
 
-    Raises ValueError unless each row of y holds different positions.
+    Raises ValueError unless each row of y holds different positions.  Another target also needs
+    fcn.sts_target; d/(2q) and the bound are for this one, and for independent tokens.
     """
     check_positions(X, y)
     return X[np.arange(len(X))[:, None], y].mean(axis=1)
@@ -108,10 +109,9 @@ def positional_encoding(law, T, d_e, rng, draws=None, dtype=np.float64):
     return np.stack([laws[law](rng, T, d_e) for _ in range(draws)]).astype(dtype, copy=False)
 
 
-# The model.  All sequences of a batch share E.  So the array of all z_j, with its n T (d + d_e)
-# numbers, is never built (the README's short model does build it).  Z is a tuple of its parts,
-# (X, E, last_key).  In the full model z_query is the last key, one more column of Z; otherwise
-# last_key is None.
+# The model.  All sequences of a batch share E, and the array of all z_j, with its n T (d + d_e)
+# numbers, is never built (the README's short model builds it).  Z is a tuple of its parts,
+# (X, E, last_key).  last_key is z_query in the full model, one more column of Z; else it is None.
 
 
 def Z_transposed_times(Z, v):

@@ -43,8 +43,13 @@ import sts
 
 @np.errstate(over="ignore", invalid="ignore")               # a run that diverges says so once
 def descend(run, report=lambda run: None):
-    """Train a run to its end; report(run) now and at evaluations.  Raises FloatingPointError."""
+    """Train a run to its end; report(run) now and at each evaluation.
+
+    Raises FloatingPointError if it diverges, ValueError if it is finished.
+    """
     c = run["config"]
+    if not run["t"] < c.steps == len(run["loss"]):
+        raise ValueError(f"{run['t']} of {len(run['loss'])} steps are done: see train for more")
     report(run)
     X, y = batch(c, 0)
     for t in range(run["t"], c.steps):
@@ -59,15 +64,18 @@ def descend(run, report=lambda run: None):
         run["loss"][t], run["t"] = L, t + 1
         if t + 1 in run["eval_step"]:
             if not L <= 20 * max(c.d / (2 * c.q), run["loss"][0]):      # also if it is nan
-                raise FloatingPointError(f"the run diverges, with a loss of {L:.2g} at step {t}: "
-                                         f"try a lower --lr than {c.lr:g}")
+                raise FloatingPointError(f"the run diverges at step {t}: try --lr below {c.lr:g}")
             evaluate(run)
             report(run)
     return run
 
 
 def train(report=lambda run: None, **settings):
-    """A trained run with these Settings; report=train.progress prints a line at each evaluation."""
+    """A trained run with these Settings; report=train.progress prints a line at each evaluation.
+
+    To train it for more steps, or with other settings: `start` a run with another seed, for new
+    batches, put in W, V, and E if it is kept, `evaluate`, and `descend`.
+    """
     return descend(start(Settings(**settings)), report)
 
 
@@ -94,12 +102,11 @@ def evaluate(run):
         run["cos_W"][i], run["cos_V"][i] = map(sts.cosine, (run["W"], run["V"]), truth)
 
 
-# What a run draws at random.  Each purpose and each step has an independent stream, by its spawn
-# key.  So runs of one seed and task see the same sequences, and a run goes on from its file.
-
-
 def stream(c, purpose, *part):
-    """The random generator for one purpose, or for a part of it, such as step t."""
+    """The random generator for one purpose, or for a part of it, such as step t.
+
+    All are independent: runs of one seed and task see the same sequences, and go on from a file.
+    """
     key = (("weights", "encodings", "batches", "tests").index(purpose), *part)
     return np.random.Generator(np.random.SFC64(np.random.SeedSequence(c.seed, spawn_key=key)))
 
@@ -125,9 +132,6 @@ def held_out(run, k, draws):
     c, (T, q) = run["config"], run["tests"][k].tolist()
     X, y = sts.sample_sts(stream(c, "tests", k, 0), c.eval_sequences, T, c.d, q, np.float32)
     return X, y, encodings(run, T, draws, "tests", k, 1)
-
-
-# The two models
 
 
 def start(c):
@@ -179,15 +183,13 @@ def loss_and_grads(run, X, y, E):
     return L, {"W": dW, "V": dV}
 
 
-# Settings
-
 OPTIMIZERS = {"gd": "gradient descent", "adam": "Adam"}
 QUICK = {"T": 50, "d_e": 100, "steps": 2000, "evaluations": 20}     # trains in seconds
 RUNS = Path(__file__).resolve().parent / "runs"
 
 
 def flag(default, text, choices=None, of=None):
-    """A setting; `of` says which runs read it.  A default of None depends on other settings."""
+    """A setting; `of` names its readers.  None is filled in, so dataclasses.replace(c) keeps it."""
     text += "" if default is None or default is False else f" ({default})"
     return dataclasses.field(default=default, metadata={"help": text, "choices": choices, "of": of})
 
@@ -242,18 +244,16 @@ class Settings:
                 raise ValueError(f"{title} must be positive and finite{or_0}, got {value}")
         orthogonal = c.pe == "onehot" or c.law == "orthonormal"
         c.d_e = c.d_e or (2 * c.T if orthogonal else 170)
+        gd = 4.0 if c.T >= 100 and c.d <= 10 else 2.0
         if net:                                 # it has no test but the task that it is trained on
             c.hidden, c.T_test, c.q_test = c.hidden or [c.d + c.d_e], [], []
-        gd = min(0.02, 4 / max(1, sum(c.hidden))) if net else 4.0 if c.T >= 100 and c.d <= 10 else 2.0
+            gd = min(0.02, 4 / max(1, sum(c.hidden)))
         c.lr = c.lr or (0.01 if c.optimizer == "adam" else gd)
         if c.T_test is None:
             longer = {c.T * k // 4 for k in (5, 6, 7, 8)}
             c.T_test = sorted(T for T in longer if T <= c.d_e or not orthogonal)
         if c.q_test is None:
             c.q_test = [q for q in (2, 3, 4, 5, 8) if q <= c.T]
-
-
-# The command line, and the file of a run
 
 
 def save(run, path):
@@ -271,9 +271,8 @@ def load(path):
     """Read a run from its file.  Raises ValueError if it holds none."""
     try:
         run = dict(np.load(path))
-        c = Settings(**json.loads(str(run["config"])))
-        run["W" if c.model == "attention" else "weight_1"]      # a KeyError, if it has no weights
-        return run | {"config": c, "t": int(run["t"])}
+        config = Settings(**json.loads(str(run["config"])))
+        return run | {"config": config, "t": int(run["t"])}
     except Exception as problem:                # of many kinds: a file may hold anything
         raise ValueError(f"{path} is missing, or holds no run: {problem}") from None
 
@@ -341,9 +340,10 @@ def main():
 
     try:
         run = load(path) if resume else start(Settings(**quick | given))
-        for t in run["eval_step"][run["eval_step"] < run["t"]]:
+        finished = run["t"] == run["config"].steps
+        for t in run["eval_step"][run["eval_step"] < run["t"] + finished]:
             progress(run | {"t": t})
-        summary(descend(run, report))
+        summary(run if finished else descend(run, report))
         print(f"\nThe run is in {path}")
     except KeyboardInterrupt:
         goes_on = shlex.join(["python", sys.argv[0], "--resume", str(path)])
