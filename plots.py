@@ -5,8 +5,9 @@
     python plots.py --quick              all of them on small tasks, into runs/quick/
     python plots.py --run runs/NAME.npz  a run of train.py, beside its file
 
-Every curve has seeds 3, 4 and 5; settings were chosen with seeds 0, 1 and 2.  Trained runs are kept
-in runs/figures/ or runs/quick/, until their settings change: delete them if you change the program.
+Every curve has seeds 3, 4 and 5; settings were chosen with seeds 0, 1 and 2.  Each run is a command
+of train.py, which is printed.  Its file is kept in runs/figures/ or runs/quick/ until its settings
+change: delete it if you change the program.
 """
 
 import train        # before NumPy, since it sets the number of threads
@@ -59,50 +60,45 @@ QUICK |= dict.fromkeys(GD, {"T": 50, "d_e": 100, "lr": 2.0, "steps": 2000})
 QUICK |= dict.fromkeys(ADAM, {"T": 50, "d_e": 100, "steps": 600})
 
 
-def arguments(path, settings):
-    """What train.py needs for this run, or to go on with it; [] if the file holds it, finished."""
+def command(path, settings):
+    """What Python has to run to train this run, or to go on with it; [] if its file is finished."""
+    program, out, flags = os.path.relpath(train.__file__), os.path.relpath(path), []
     with suppress(ValueError):                  # if there is no file, or an older program's
         run = train.load(path)
         if run["config"] == train.Settings(**settings):
-            return [] if run["t"] == run["config"].steps else ["--resume", str(path)]
+            return [] if run["t"] == run["config"].steps else [program, "--resume", out]
     path.unlink(missing_ok=True)
-    flags = []
     for name, value in settings.items():
         flags.append("--" + name.replace("_", "-"))
         flags += [] if value is True else map(str, value if isinstance(value, list) else [value])
-    return [*flags, "--out", str(path)]
+    return [program, *flags, "--out", out]
 
 
-def train_all(missing, jobs):
-    """Train the runs {path: arguments} by commands of train.py.  If one fails, all are stopped."""
-    waiting, running, done = [*missing], {}, 0
+def train_all(commands, jobs):
+    """Train the runs of these commands, some at a time.  If one fails, all are stopped."""
+    waiting, running = [*enumerate(commands, 1)], []
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
-                path = waiting.pop(0)
-                words = [os.path.relpath(train.__file__), *missing[path]]
-                print(shlex.join(["python", *words]), flush=True)
-                running[path] = Popen([sys.executable, *words], stdout=PIPE, stderr=STDOUT,
-                                      text=True)
+                i, words = waiting.pop(0)
+                print(f"{i:3} of {len(commands)}: {shlex.join(['python', *words])}", flush=True)
+                running.append(Popen([sys.executable, *words], stdout=PIPE, stderr=STDOUT))
             sleep(0.05)
-            for path in [path for path in running if running[path].poll() is not None]:
-                child, done = running.pop(path), done + 1
-                if child.returncode:
-                    *_, last = child.stdout.read().splitlines() or ["no output"]
-                    said = last if child.returncode > 0 else "it was killed"
-                    raise ChildProcessError(f"{path.stem}: {said}")
-                print(f"{done:3} of {len(missing)}: {path.stem}", flush=True)
+            for run in running:
+                if run.poll():
+                    *_, last = [b"it was killed"] if run.poll() < 0 else run.stdout
+                    raise ChildProcessError(f"{run.args[-1]}: {last.decode().strip()}")
+            running = [run for run in running if run.poll() is None]
     finally:
-        for child in running.values():
-            child.terminate()
+        for run in running:
+            run.terminate()
 
 
 def trained(arms, folder=train.RUNS / "figures", jobs=os.cpu_count(), seeds=SEEDS):
     """The runs of each arm, one for each seed.  Those that the folder does not keep are trained."""
     wanted = {folder / f"{name} seed {seed}.npz": arm | {"seed": seed}
               for name, arm in arms.items() for seed in seeds}
-    missing = {path: arguments(path, settings) for path, settings in wanted.items()}
-    missing = {path: words for path, words in missing.items() if words}
+    missing = [words for item in wanted.items() if (words := command(*item))]
     print(f"{len(missing)} runs to train; {len(wanted) - len(missing)} are kept in {folder}: "
           "if you changed the program, delete them", flush=True)
     train_all(missing, jobs)
@@ -151,9 +147,6 @@ def caption(figure, text, c=None):
                  f"{'fresh batches' if c.fresh else 'one full batch'} of {c.batch} sequences.")
     text = text.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
     figure.supxlabel(textwrap.fill(text, int(9.5 * figure.get_figwidth())), fontsize=14)
-
-
-# The figures
 
 
 def figure_1(runs):
@@ -225,14 +218,14 @@ def figure_3(runs):
             image = axis.imshow(which[name][:size, :size], cmap="RdGy_r", aspect="auto",
                                 norm=SymLogNorm(0.1, vmin=-15, vmax=15), interpolation="nearest")
             axis.axvline(c.d - 0.5, color="k", linewidth=1)
-            axis.set(title=f"{name} {when} training", yticks=[], ylabel="output",
-                     xlabel="coordinate of the query" if name == "W" else "coordinate of a key")
+            query, key = "coordinate of the query", "coordinate of a key"
+            axis.set(title=f"{name} {when} training", yticks=[],
+                     xlabel=query if name == "W" else key, ylabel=key if name == "W" else "output")
             axis.set_xticks(*ticks)
             axis.grid(False)
             if name == "W":
                 axis.axhline(c.d - 0.5, color="k", linewidth=1)
                 axis.set_yticks(*ticks, rotation=90, va="center")
-                axis.set_ylabel("coordinate of a key")
     figure.colorbar(image, ax=axes, shrink=0.7, label="entry (logarithmic beyond 0.1)",
                     ticks=[-10, -1, -0.1, 0, 0.1, 1, 10], format="%g")
     caption(figure, f"Full model as in Figure 1, seed {c.seed}. Shown are the {c.d} token "
@@ -347,7 +340,7 @@ def main():
             path = out / f"{'figure_' * name.isdigit()}{name}.{args.format}"
             picture(lambda: plot(runs), path, "A small task (--quick)" if args.quick else headline)
     except KeyboardInterrupt:
-        parser.exit(1, "\ninterrupted; the same command trains the other runs\n")
+        parser.exit(1, "\ninterrupted; the same command goes on\n")
     except (FloatingPointError, ValueError, MemoryError, OSError) as problem:
         parser.error(problem)
 

@@ -217,7 +217,7 @@ def main():
         if not names:
             (plots.HERE / "figures" / "claims.txt").write_text(text, encoding="utf-8")
     except KeyboardInterrupt:
-        parser.exit(1, "\ninterrupted; the same command trains the other runs\n")
+        parser.exit(1, "\ninterrupted; the same command goes on\n")
     except (FloatingPointError, ValueError, OSError) as problem:
         parser.error(problem)
 

@@ -170,7 +170,7 @@ def main(doc, demo, *figures):
             import plots
             plots.picture(figure, Path(path))
     except KeyboardInterrupt:
-        parser.exit(1, "\ninterrupted; the same command trains the other runs\n")
+        parser.exit(1, "\ninterrupted; the same command goes on\n")
     except (ImportError, FloatingPointError, ValueError, OSError) as problem:
         parser.error(problem)
 
