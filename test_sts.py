@@ -208,6 +208,8 @@ def test_each_file_runs_alone_and_its_tour_trains(name, tmp_path):
 
 # Training
 
+# A new setting: add a row to RUNS, which tests its training, its errors, and going on.
+
 SMALL = {"T": 8, "d": 2, "q": 2, "d_e": 16, "batch": 16, "steps": 11, "lr": 0.5,
          "evaluations": 4, "eval_sequences": 8}
 RUNS = {
@@ -396,7 +398,11 @@ def test_a_stopped_run_goes_on_bit_for_bit_and_is_never_lost(flags, command, mon
             assert np.isfinite(half["loss"]).tolist() == [True] * 4 + [False] * 2
     status, out, _ = command(re.search(r"train.py (--resume .*)", err)[1])
     assert status == 0 and len(re.findall("^ +[0246] ", out, re.MULTILINE)) == 4       # all rows
-    np.testing.assert_equal(train.load("half.npz"), train.load("whole.npz"))
+    np.testing.assert_equal(train.load("half.npz"), whole := train.load("whole.npz"))
+    assert command("--resume half.npz")[1] == out                       # it is finished
+    more = whole | {"config": dataclasses.replace(whole["config"], steps=9)}
+    for finished in whole, more:
+        pytest.raises(ValueError, train.descend, finished)
 
 
 @pytest.mark.parametrize("settings, error, loss, said", [
@@ -447,7 +453,8 @@ def shows(axis, x, y, label=""):
 @pytest.mark.parametrize("name", plots.FIGURES)
 def test_no_text_leaves_a_picture(name, plotted):
     figure = plotted[0][name]
-    box, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
+    with plt.rc_context(plots.STYLE):           # ticks may be made now
+        box, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
     assert -0.02 < box.x0 and box.x1 < width + 0.02 and -0.02 < box.y0 and box.y1 < height + 0.02
 
 
@@ -543,6 +550,7 @@ def test_plots_shows_a_run(settings, command, monkeypatch):
     assert command("--run 2.npz", plots)[0] == 0 and Path("2.png").exists()
     name = "A net" if "model" in settings else f"{settings.get('pe', 'stochastic')} encodings"
     assert figures[0].get_suptitle() == f"{name.capitalize()} after 5 steps"
+    assert "gradient descent, lr = 0.5" in " ".join(figures[0].get_supxlabel().split())
     loss, error, *attention = figures[0].axes
     assert shows(loss, np.arange(11), run["loss"])
     assert shows(error, run["eval_step"], run["error"][:, 0])
@@ -554,8 +562,7 @@ def test_plots_shows_a_run(settings, command, monkeypatch):
         assert [j for j in range(8) if axis.patches[j].get_facecolor()[0] < 0.1] == sorted(y[0])
 
 
-def test_runs_are_trained_by_commands_that_are_printed_and_kept_until_settings_change(tmp_path,
-                                                                                     capsys):
+def test_runs_of_figures_are_commands_and_are_kept_until_settings_change(tmp_path, capsys):
     def trained(**changed):
         found = plots.trained({"one": SMALL | changed}, tmp_path, jobs=2, seeds=[3, 4])["one"]
         commands = re.findall(r": (python .*)", capsys.readouterr().out)
