@@ -16,6 +16,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -586,13 +587,14 @@ def test_a_run_that_fails_and_ctrl_c_stop_all_runs(settings, ended, said, tmp_pa
                         or children[-1])
 
     def strike(seconds):
-        if len(children) == 2 and len([*tmp_path.glob("*.npz")]) == 2:  # both train
+        time.sleep(seconds)
+        if all((tmp_path / f"{name} seed 3.npz").exists() for name in ("one", "two")):
             if ended == "Ctrl-C":
                 raise KeyboardInterrupt
             if ended == "killed":
                 children[0].kill()
     monkeypatch.setattr(plots, "sleep", strike)
-    long = SMALL | {"steps": 10 ** 6, "evaluations": 10 ** 5}
+    long = SMALL | {"steps": 10 ** 4, "evaluations": 500}
     with pytest.raises(KeyboardInterrupt if ended == "Ctrl-C" else ChildProcessError, match=said):
         plots.trained({"one": long, "two": long | settings}, tmp_path, jobs=2, seeds=[3])
     assert all(child.wait(0.5) for child in children)
