@@ -251,6 +251,7 @@ def test_training_is_gradient_descent_or_adam(name):
     if c.model == "attention":
         assert E.dtype == np.float32 and len(drawn) == (11 * c.draws if "E" not in run else 1)
         assert ("E" in run) == (c.pe != "stochastic")
+        assert c.pe != "onehot" or np.array_equal(run["E"], np.eye(16))
         truth = sts.ground_truth(2, 16, 8 if name == "one-hot" else None)
         cosines = [sts.cosine(*pair) for pair in zip(weights.values(), truth)]
         allclose([run["cos_W"][-1], run["cos_V"][-1]], cosines, rtol=1e-5)
@@ -313,6 +314,12 @@ def test_defaults_are_those_of_the_help(given, name, value):
     assert vars(train.Settings(**given))[name] == value
 
 
+def test_streams_are_independent():
+    keys = [("weights",), *((purpose, *part) for purpose in ("encodings", "batches", "tests")
+                            for part in ((0,), (1,), (0, 0), (0, 1)))]
+    assert len({train.stream(train.Settings(), *key).random() for key in keys}) == len(keys)
+
+
 def test_wrong_positions_are_refused():
     W, V, X, y, E = example()
     indicator = np.array([[j in row for j in range(5)] for row in y], int)
@@ -349,7 +356,9 @@ def command(monkeypatch, capsys, tmp_path):
     (train, "--step 1", "--step"), (train, "--steps 9 --out .", "."), (train, "--q 201", "201"),
     (train, "--T 10000000 --batch 1000000", "allocate"), (train, "--resume no.npz", "no.npz"),
     (train, "--resume it.npz --T 8", "--resume"), (train, "--quick --out it.npz", "it.npz"),
+    (train, "--resume it.npz --quick", "--resume"),
     (train, "--steps 9 --evaluations 1 --lr 1e30", "--lr"),
+    (train, "--model fcn --T 10 --steps 3 --evaluations 3 --lr 0.3", "--lr"),
     (plots, "no-such", "no-such"), (plots, "2 --jobs 0", "0"), (plots, "--run no.npz", "no.npz"),
     (plots, "--run junk.npz", "junk.npz")])
 @pytest.mark.filterwarnings("error")
@@ -538,8 +547,9 @@ def test_plots_makes_what_is_named(flags, pictures, arms, plotted, command, monk
     assert command(flags, plots)[0] == 0
     assert sorted(map(str, Path().rglob("*.*g"))) == pictures
     change = plots.QUICK if quick else {}
-    assert given == [({name: arm | change.get(name, {}) for name, arm in arms.items()},
-                      train.RUNS / ("quick" if quick else "figures"), 3 if 'jobs' in flags else os.cpu_count())]
+    (named, folder, jobs), = given
+    assert named == {name: arm | change.get(name, {}) for name, arm in arms.items()}
+    assert folder.name == "quick" if quick else folder.name == "figures" and jobs == 3
 
 
 @pytest.mark.parametrize("settings", [
