@@ -75,7 +75,7 @@ def command(path, settings):
 
 
 def train_all(commands, jobs):
-    """Train the runs of these commands, some at a time.  If one fails, all are stopped."""
+    """Run these commands, some at a time.  They print little.  If one fails, all are stopped."""
     waiting, running = [*enumerate(commands, 1)], []
     try:
         while waiting or running:
@@ -84,11 +84,11 @@ def train_all(commands, jobs):
                 print(f"{i:3} of {len(commands)}: {shlex.join(['python', *words])}", flush=True)
                 running.append(Popen([sys.executable, *words], stdout=PIPE, stderr=STDOUT))
             sleep(0.05)
-            for run in running:
-                if run.poll():
-                    *_, last = [b"it was killed"] if run.poll() < 0 else run.stdout
+            for run in [run for run in running if run.poll() is not None]:
+                running.remove(run)
+                if run.returncode:
+                    *_, last = [b"it was killed"] if run.returncode < 0 else run.stdout
                     raise ChildProcessError(f"{run.args[-1]}: {last.decode().strip()}")
-            running = [run for run in running if run.poll() is None]
     finally:
         for run in running:
             run.terminate()
