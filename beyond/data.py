@@ -5,11 +5,16 @@
 
 All steps have the same N sequences.  Other symbols are those of two_numbers.py.
 
-N sequences have N d numbers to fit.  Training that moves fewer numbers cannot fit them all, unless
-it learns the task.  X and y are fixed now, but with stochastic orthonormal encodings the mean over
-E keeps its symmetries: coordinates of encodings may be permuted and change sign.  So W's block on
-encodings stays a multiple of I.  The token-PE block of W and V_e stay 0, as E and these two may
-change sign together.  Only V_x is free.  So training moves 1 + d^2 numbers, whatever T and d_e are.
+X and y are fixed now, but with stochastic orthonormal encodings the mean over E keeps its symmetry:
+coordinates of encodings may be permuted and change sign.  So the mean gradient keeps W's block on
+encodings a multiple of I.  The token-PE block of W and V_e stay 0: L stays the same if E and these
+two change sign together.  Only V_x is free: 1 + d^2 numbers, whatever T and d_e are.
+
+With these numbers more than d sequences in general position are fitted only by the task.  With
+attention p_in on each selected token and p_out on any other one, V_x fits them if
+(I/q - p_in V_x) S = p_out V_x R, where columns of S and R (d, N) are the sums of a sequence's
+selected and other tokens.  [I/q - p_in V_x, -p_out V_x] has rank d unless p_out = 0, but for N > d
+the rows of [S; R] have fewer than d relations.  For N <= d there are always such V_x.
 """
 
 import numpy as np

@@ -4,7 +4,8 @@
     python beyond/full_model.py picture.png         also trains, and plots both
 
 Symbols are those of two_numbers.py.  Encodings are stochastic and orthonormal, so ||W*||^2 = d_e.
-U is the sum of the selected encodings, or their mean.  All is derived here.
+U is the sum of the selected encodings, or their mean.  The maps of two_numbers.py map z_query as
+they map the keys, so training has two numbers here, too.  All is derived here.
 """
 
 import math
@@ -34,7 +35,7 @@ def slopes(a, alpha, T, d, q, query):
 
 
 def late_loss(t, T, d, q, query, lr, d_e):
-    """What L tends to as the number of steps t grows; t may be an array.
+    """What L tends to, to leading order, as the number of steps t grows; t may be an array.
 
     Mean: the query and the selected positions have the same logit, so alpha stays bounded and has
     its best value.  There L = d/(2q) (T - q) / (q e^(2a/q) + T - q), and dL/da = -(2/q) L at the

@@ -5,7 +5,7 @@
 
 Symbols are those of two_numbers.py, and n is the batch size, K the number of draws of encodings in
 a step, N the squared norm ||W*||^2.  The plateau ends where L is half of d/(2q).  All is derived
-here, for gradient descent with keys Z from W = V = 0.
+here, for gradient descent with keys Z from W = V = 0, and U the sum of the selected encodings.
 """
 
 import math
@@ -24,8 +24,8 @@ def flow_steps(share, T, d, q, lr, N):
     where dL/dalpha = 0, so that this is also the slope at a fixed alpha.  With steps so small that
     they are a flow, du/dt = -2 u lr/N dL/da.  The integral is
         t = N / (2 lr d (T - q)) [ q^2 (u - 1) + 2 q (T - q) ln u + (T - q)^2 (1 - 1/u) ].
-    The last term is the plateau, T N / (2 lr d): attention that is spread evenly gives W a small
-    gradient.  The first is the tail, where 1/L grows by 4 lr / N a step.
+    The last term is the plateau, T N / (2 lr d): at a = 0, dL/da is -d (T - q)/T^2.  The first is
+    the tail, where 1/L grows by 4 lr / N a step.  At a = 0 the formula has L = (T - q)/T d/(2q).
     """
     u = (T - q) * (1 / share - 1) / q
     terms = q * q * (u - 1) + 2 * q * (T - q) * np.log(u) + (T - q) ** 2 * (1 - 1 / u)
@@ -35,7 +35,9 @@ def flow_steps(share, T, d, q, lr, N):
 def noise_delay(lr, T, n, K=1):
     """The factor by which batches of n sequences make W's plateau longer: 1 + lr T/(2 n K).
 
-    To leading order in lr (d + q)/n.  On the plateau P_j = 1/T, and r is nearly minus the target,
+    To leading order in lr (d + q)/n, for q and d far below T, if B (below) relaxes, in some
+    N/(lr q alpha^2) steps, sooner than the plateau ends.  For the mean query it is 1 + lr T/(2nK
+    q^2).  On the plateau P_j = 1/T, and r is nearly minus the target,
     whose d entries have the variance 1/q.  Let B be the token-PE block of W, and b = B U.  It makes
     P_j about (1 + x_j . b)/T, so f = alpha (xbar + b), with xbar the mean of all tokens.
 
@@ -43,7 +45,9 @@ def noise_delay(lr, T, n, K=1):
     gradient is h w, h = alpha^2 mean (v . U)^2: without noise it would stay 0.  A batch adds noise
     of the variance h/(qn).  Under w <- w - lr (h w + noise) the variance of w tends to lr/(2h)
     times that of the noise.  So each entry of B gets the variance lr/(2qn), and as ||U||^2 has the
-    mean q, ||b||^2 has the mean lr d/(2n); with K draws f has the mean of K vectors b: 1/K of it.
+    mean q, ||b||^2 has the mean lr d/(2n).  With K draws f has the mean of K vectors b: 1/K of it,
+    for independent draws of mean 0.  The gradient of w and its noise both have the mean of K
+    vectors U in place of U, so the variance of w stays.
 
     ||xbar||^2 and target . xbar have the mean d/T.  So the best alpha is 1 over the factor.  Near
     a = 0, dL/da = -d alpha (T - q)/T^2: a takes longer by the factor.
@@ -58,7 +62,9 @@ def plateau(T, d, q, lr, n, N, K=1):
     is V's time.  At the start alpha grows to 1 like 1 - e^(-lr t/T): this holds a back by T/lr
     steps.  Then alpha lags behind the best one for a, alpha*, by d alpha*' / (lr h) da/dt, with h
     the second derivative of L by alpha.  The mixed derivative is -h alpha*', so a moves as along
-    alpha*, but with N + d alpha*'^2 for N.  For small q/T this costs T/lr (ln(T/q)/2 - 1) steps.
+    alpha*, but with N + d alpha*'^2 for N.  With w = q u/(T - q), u as in flow_steps, this costs
+    T/(2 lr) times the integral of (1 - w)^2/(w (1 + w)^2) from q/T to 1: for small q/T,
+    T/lr (ln(T/q)/2 - 1) steps.
     """
     wait = flow_steps(0.5, T, d, q, lr, N) * noise_delay(lr, T, n, K)
     return wait + T / (2 * lr) * np.log(T / q)
@@ -98,6 +104,24 @@ def delays(runs, N):
     return np.array(steps) / count_steps(0.5, c.T, c.d, c.q, c.lr, N)
 
 
+def without_noise(seed, steps=3200, **settings):
+    """A run on one full batch whose token-PE block of W is put to 0 after each step.
+
+    This takes away the noise of noise_delay, which is in this block, and no other.
+    """
+    import train
+    run = train.start(train.Settings(seed=seed, steps=steps, **settings))
+    c = run["config"]
+    X, y = train.batch(c, 0)
+    for t in range(steps):
+        run["loss"][t], grads = train.loss_and_grads(
+            run, X, y, train.encodings(run, c.T, c.draws, "encodings", t))
+        for name, grad in grads.items():
+            run[name] = run[name] - c.lr * grad
+        run["W"][:c.d, c.d:] = 0
+    return run
+
+
 def figure():
     """Train, plot how many times as long each plateau is, and print it over the formula."""
     import matplotlib.pyplot as plt
@@ -125,6 +149,8 @@ def figure():
         row(f"lr (d + q)/n {size}: delay of the plateau / formula", values)
     for text, name in ("fresh", "random signs 4.0 256 1"), ("one full batch", "one full batch"):
         row(f"default run, {text}: plateau / recursion", delays(runs[f"plateau {name}"], 170))
+    row("one full batch, token-PE block held at 0: plateau / recursion",
+        delays([without_noise(seed) for seed in plots.SEEDS], 170))
     return canvas
 
 

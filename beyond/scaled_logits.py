@@ -42,16 +42,12 @@ def scaled(a, T_0, q_0, T, q):
 def length_factor(run, T, q):
     """The number a'/a by which W is multiplied at length T and q selected tokens.
 
-    a is the mean of the diagonal of W's block on encodings.  Exact for W = a W* and orthonormal
-    encodings, else to leading order.  For keys Z and stochastic encodings on longer sequences, once
-    the task is learnt.  Fixed encodings get worse there: new positions have lower logits than
-    trained ones, and a larger a makes the difference count more.
-    On other sizes it helps Figure 4's runs at each q, too: at their end alpha s is near 1.  Where
-    training had not come so far, more attention than in training helps, and errors at larger q
-    became worse.
+    a is the logit that a trained position adds to itself: the mean of e_j . B e_j, with B the block
+    of W on encodings.  For W = a W* and unit vectors it is a.  Exact for orthonormal encodings; for
+    random signs to leading order in q a'^2/(2 d_e), the spread of unselected logits.
     """
-    c = run["config"]
-    a = np.diag(run["W"])[c.d:].mean()
+    c, B = run["config"], run["W"][run["config"].d:, run["config"].d:]
+    a = (run["E"][:c.T] @ B * run["E"][:c.T]).sum() / c.T if "E" in run else np.trace(B) / c.d_e
     return scaled(a, c.T, c.q, T, q) / a
 
 

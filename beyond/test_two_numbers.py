@@ -13,6 +13,7 @@ import pytest
 
 from two_numbers import count_steps, descend, multiples
 
+import plots
 import sts
 import train
 
@@ -123,6 +124,15 @@ def run_alone(folder, *names):
                           text=True)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
+
+
+def exact_rows(file, monkeypatch, capsys, exact_run, change=lambda arm: arm):
+    """What file.figure() prints, and its figure, if exact_run(settings) stands for training."""
+    monkeypatch.setattr(plots, "trained", lambda arms, seeds=plots.SEEDS, **_: {
+        name: [exact_run(train.Settings(**change(arm) | {"seed": seed})) for seed in seeds]
+        for name, arm in arms.items()})
+    canvas = file.figure()
+    return capsys.readouterr().out.splitlines(), canvas
 
 
 def test_the_file_runs_alone_and_its_late_rate_tends_to_the_derived_one(tmp_path):

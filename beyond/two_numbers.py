@@ -5,22 +5,27 @@
 
 Symbols are those of sts.py.  W* and V* are the identity on a block: of W, on encodings, and of V,
 on tokens.  For one-hot encodings the block of W* is I - 11^T/T.  Stochastic encodings are
-orthonormal here: random signs times distinct coordinate vectors, new at every step.
+orthonormal here: random signs times distinct coordinate vectors, new at every step.  U is the sum
+of the selected encodings.
 
 From W = V = 0, gradient descent on L, the mean over all X, y and E, keeps W = a W* and V = alpha V*
-if the keys are the z_j (derived here).  The reason is symmetry.  Suppose an orthogonal map of the
-weights does not change L.  Then gradients are mapped as weights are.  So where the map leaves the
-weights as they are, it leaves the gradient as it is, and the next weights too.  Block by block:
+if the keys are the z_j (derived here, in exact arithmetic: with one-hot encodings rounding errors
+in the token-PE block grow if lr is above 2T/((q - 1)(q + d))).  The reason is symmetry.  Suppose an
+orthogonal map of the weights does not change L.  Then gradients are mapped as weights are.  So
+where the map leaves the weights as they are, it leaves the gradient as it is, and the next weights
+too.  Block by block:
 
     W, token columns     They are multiplied by the 0 in z_query, so their gradient is 0.
     W, the token-PE      Change the sign of both, and of X.  P stays the same, and f and the target
     block, and V_e of    change sign.  So L is even in the two together, and where both are 0, so is
     V = [V_x, V_e]       the gradient.
-    V_x                  Map all tokens by an orthogonal O, and V_x to O V_x O^T: L stays the same.
-                         At a multiple of I the gradient commutes with every O, so it is one, too.
-    W, the PE-PE block   Stochastic: coordinates of all encodings may be permuted and change sign.
-                         What commutes with all these maps is a I.  One-hot: positions may be
-                         permuted.  What commutes is a I + w 11^T, and softmax ignores 11^T.
+    V_x                  Map all tokens by an orthogonal O, V_x to O V_x O^T, and W's token rows and
+                         V_e, which are 0, with them: L stays the same.  At a multiple of I the
+                         gradient commutes with every O, so it is one, too.
+    W, the PE-PE block   Stochastic: coordinates of all encodings may be permuted and change sign:
+                         the law of E stays the same.  What commutes with all these maps is a I.
+                         One-hot: positions may be permuted.  What commutes is a I + w 11^T, and
+                         softmax ignores 11^T.
 
 A step of gradient descent is then, with ||W*||^2 = T - 1 (one-hot) or d_e, and ||V*||^2 = d,
 
@@ -106,6 +111,20 @@ def multiples(run):
     c = run["config"]
     truth = sts.ground_truth(c.d, c.d_e, c.T if c.pe == "onehot" else None)
     return [float((run[name] * star).sum() / (star ** 2).sum()) for name, star in zip("WV", truth)]
+
+
+def end_error(run, T, q, n=2048, draws=None, together=True):
+    """The error over d/(2q) of a run's weights, on n new sequences of length T and subset size q.
+
+    Outputs are means over the draws of a test; if not together, the errors of single draws are.
+    """
+    import sts
+    import train
+    c = run["config"]
+    X, y = sts.sample_sts(train.stream(c, "tests", T, q), n, T, c.d, q, np.float32)
+    E = train.encodings(run, T, draws or c.eval_draws, "tests", T, q, 0)
+    losses = [sts.loss(run["W"], run["V"], X, y, e) for e in ([E] if together else E)]
+    return np.mean(losses) * 2 * q / c.d
 
 
 def half_step(t, L, c):

@@ -23,7 +23,9 @@ Why a d_e of order q ln T is enough.  The score of an unselected position is a s
 independent signs, over d_e.  It is above 1/2 with a probability of at most exp(-d_e/(8q))
 (Hoeffding).  A selected score is 1 plus such a sum of (q - 1) d_e signs.  So for d_e = 8q ln(T/p)
 all T scores are on their side of 1/2 with a probability of at least 1 - p (union bound).  Then a
-large a puts all attention on y, and the mean over draws spreads it evenly, as positions are alike.
+large a puts all attention on y.  The mean over all draws, which is the paper's model, spreads it
+evenly: positions have one law.  The mean of K draws leaves about (q - 1)/K of d/(2q) more.
+U is the sum of the selected encodings.
 """
 
 import functools
@@ -156,7 +158,7 @@ def noise_floor(scores, d, q, K=1):
 # The width
 
 SHARE = 0.1     # of d/(2q): the error to be reached
-GROWTH = {      # for q = 3: K, weights as trained or the best ones, the power of ln T
+GROWTH = {      # for q = 3: K, weights as trained or the best ones, the power of ln T that is drawn
     "one draw": (1, True, 2), "16 draws, as trained": (16, True, 2),
     "16 draws, best weights": (16, False, 1)}
 
@@ -171,8 +173,11 @@ def needed_width(T, q, share, K, rng, trained=False):
     q >= 3, one draw: a is about ln T, so that T unselected positions get little attention.  The
     logits of selected positions then have the variance a^2 (q - 1)(q - 2)/(q d_e), see noise_floor,
     which is about the share.  So d_e grows like (ln T)^2, and with these weights also for K = 16.
-    q >= 3, the best weights for many draws: it is enough if the highest unselected score, about
-    sqrt(2 q ln T / d_e), is below the selected ones, about 1.  So d_e grows like ln T.
+    q >= 3, the best weights for K draws: a large a leaves each draw about one selected token, and
+    with the best alpha (q - 1)/(K + q - 1) of the error.  If the share asked for is above this, it
+    is enough that the highest unselected score, about sqrt(2 q ln T / d_e), is below the selected
+    ones, about 1: d_e grows like ln T.  Else a must stay near ln T: (ln T)^2 in the end.  q = 3 and
+    K = 16 have 11 %, next to the 10 % of SHARE: between the two, up to T = 10^9 near ln T.
     """
     def is_enough(d_e):
         scores = sample_scores(rng, T, d_e, q, draws=3000)
