@@ -65,7 +65,7 @@ def test_curves_are_multiplied_to_end_at_the_error_of_2048_new_sequences():
         many = run | {"config": c, "error": run["error"].copy()}
         train.evaluate(many)
         single = run["error"][:, 1]
-        assert abs(claims.end(run)[1] / many["error"][1, 1] - 1) < 0.1
+        assert abs(claims.end(run)[1] / many["error"][1, 1] - 1) < 0.15
         np.testing.assert_allclose(curve[0, 0], single * claims.end(run)[1] / single[-1])
 
 
