@@ -11,6 +11,7 @@ import pytest
 import plots
 import sts
 import train
+import two_numbers
 
 t = np.arange(41) * 100
 SMALL = {"T": 8, "d": 2, "q": 2, "d_e": 12, "steps": 300, "lr": 1.0, "batch": 64, "fresh": True,
@@ -154,3 +155,20 @@ def test_the_lines_for_slides_agree_with_sts(full):
         found = [total + part for total, part in zip(found, slide["backward"](own, r[i]))]
     for one, two in zip(found, sts.backward(cache, r)):
         np.testing.assert_allclose(one, two, atol=1e-12)
+
+
+@pytest.mark.parametrize("held, least, greatest", [(False, 1.7, 2.3), (True, 0.9, 1.1)])
+def test_noise_in_the_token_PE_block_is_what_makes_the_plateau_longer(held, least, greatest):
+    c = train.Settings(T=50, d_e=100, law="orthonormal", lr=1.0, batch=32, steps=1600, T_test=[],
+                       q_test=[], eval_sequences=2)
+    run = train.start(c)
+    for t in range(c.steps):
+        E = train.encodings(run, c.T, 1, "encodings", t)
+        run["loss"][t], grads = train.loss_and_grads(run, *train.batch(c, t), E)
+        for name, grad in grads.items():
+            run[name] = run[name] - c.lr * grad
+        if held:
+            run["W"][:c.d, c.d:] = 0
+    steps = two_numbers.half_step(*plots.smooth_loss(run), c)
+    exact = two_numbers.count_steps(0.5, c.T, c.d, c.q, c.lr, c.d_e)
+    assert least < steps / exact < greatest         # by the formula 1.78 and 1
