@@ -63,11 +63,11 @@ def test_block_measures_the_block_where_the_ground_truth_is_the_identity():
 def test_curves_are_multiplied_to_end_at_the_error_of_2048_new_sequences():
     runs = {f"gd {pe}": [train.train(pe=pe, **SMALL)] for pe in ("stochastic", "fixed")}
     for curve, (run,) in zip(claims.curves(runs, "gd", longer=True)[1:], runs.values()):
-        c = replace(run["config"], eval_sequences=20_000)
+        c = replace(run["config"], eval_sequences=5_000)
         many = run | {"config": c, "error": run["error"].copy()}
         train.evaluate(many)
         single = run["error"][:, 1]
-        assert abs(claims.end(run)[1] / many["error"][1, 1] - 1) < 0.15
+        assert abs(claims.end(run) / many["error"][1] - 1).max() < 0.15
         np.testing.assert_allclose(curve[0, 0], 2 * single * claims.end(run)[1] / single[-1])
 
 
