@@ -18,7 +18,7 @@ positions are in y.  Throughout this file we have:
     a_l          h_{l-1} weight_l + bias_l, and h_l = relu(a_l)         (n, width of layer l)
     f            the output, a_l of the last layer                      (n, d)
 
-The paper proves that a net needs a first layer of width Omega(T d).  `width_lower_bound` is a
+The paper proves that a net needs width Omega(T d), as summaries quote it.  `width_lower_bound` is a
 bound for Gaussian X and uniform y, with its constants (derived here), and `constructed_fcn` gives
 a net of width T d that solves the task.  The inputs of a net, its layers and its initial
 weights are our choice.
@@ -111,13 +111,14 @@ def loss_and_grads(params, X, y):
 
 
 def width_lower_bound(m, T, d, q):
-    """A lower bound on the loss of every net with a first layer of width m, a number or an array.
+    """A lower bound on the expected loss of nets with a first layer of width m, one or an array.
 
         L >= 1/2 [ max(d - m, 0) / T + max(T d - max(m, d), 0) (T - q) / (q T (T - 1)) ]
 
-    It holds for X i.i.d. N(0, 1), an independent uniform y, and whatever follows the first linear
-    map: any depth, any nonlinearity.  The weights of the first layer must not depend on y.  The
-    bound falls in m from d/(2q) at m = 0 to 0 at m = T d.
+    It holds on average over X i.i.d. N(0, 1) and an independent uniform y (a batch can be
+    memorized), and whatever follows the first linear map, unless it reads X again: any depth, any
+    nonlinearity.  The weights of the first layer must not depend on y; random weights have the
+    bound for each outcome.  It falls in m from d/(2q) at m = 0 to 0 at m = T d.
 
     Derived as follows.  Let x = vec(X), in R^(T d).  The target is H x, with
     H = (1/q) kron(1_y^T, I_d), where 1_y is the indicator of y and kron the Kronecker product.
@@ -149,7 +150,7 @@ def constructed_fcn(T, d, q, B):
         f = -B + (1/q) sum_i relu(x_i + B (2 s_i - 1)),   s_i = 1[i in y]
 
     for each coordinate of the tokens x_i.  Derived: relu gives x_i + B for the q positions in y,
-    and 0 for the others.  So the bound's width is enough.
+    and 0 for the others, so the sum is the target plus B.  Width T d is enough.
     """
     B, I = float(B), np.eye(T * d)
     repeat = np.repeat(np.eye(T), d, axis=1)                # s_i for the d coordinates  (T, T d)

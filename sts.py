@@ -239,8 +239,8 @@ def ground_truth(d, d_e, T=None):
     and columns), and the token block of V* (its first d columns).  If encodings are orthonormal and
     the keys are Z, a W* and V* solve the task as a grows.
     With T, for one-hot encodings, the block of W* is I - 11^T/T on the T trained positions instead,
-    where 1 is the vector of ones: gradient descent from zero on the population loss grows it
-    (derived in beyond/two_numbers.py).  It is I less a common part, which softmax ignores.
+    where 1 is the vector of ones: gradient descent from zero grows it on the population loss, the
+    mean over all X and y (derived in beyond/two_numbers.py).  Softmax ignores the difference.
     """
     W, V = np.zeros((d + d_e, d + d_e)), np.eye(d, d + d_e)
     if T is None:
