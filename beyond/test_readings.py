@@ -6,35 +6,70 @@ import numpy as np
 import pytest
 
 import plots
-import sts
 import train
+import width
+from test_two_numbers import exact_rows, run_alone
+from two_numbers import descend, end_error, multiples
 
 
-def test_a_reading_changes_its_settings_and_fixed_encodings_have_no_draws():
-    for reading, (first, change) in readings.READINGS.items():
-        for pe, (name, settings) in zip(("stochastic", "fixed"), readings.pair(reading).items()):
-            own, c = (plots.GD | plots.ADAM)[f"{first} {pe}"], train.Settings(**settings)
-            changed = {key for key in settings if settings[key] != own.get(key)}
-            assert c.pe == pe and (name in plots.GD | plots.ADAM) == (not changed)
-            assert changed == set(change) - ({"draws"} if pe == "fixed" else set())
+def test_a_long_encoding_follows_the_recursion_of_two_numbers():
+    """Scores are those of orthonormal encodings then, but for a few per cent."""
+    T, d, q, d_e, lr, steps = 8, 3, 2, 20_000, 4.0, 30_000
+    path = np.transpose(list(readings.stochastic(
+        np.random.default_rng(0), T, d, q, d_e, lr, steps, 1, draws=50)))
+    _, a, alpha = descend(lr, steps, d_e, T, d, q)
+    assert path[0, -1] == steps and (np.diff(path[1]) <= 0.0201).all() and a[-1] > 0.5
+    np.testing.assert_allclose(path[1:, -1], (a[-1], alpha[-1]), rtol=0.03)
 
 
-def test_gaussian_encodings_have_length_1_and_random_directions():
-    E = sts.positional_encoding("gaussian", 4000, 3, np.random.default_rng(0))
-    np.testing.assert_allclose((E * E).sum(axis=1), 1)
-    # five standard errors: of a mean of 4000 coordinates, of variance 1/3, and of their products
-    np.testing.assert_allclose(E.mean(axis=0), 0, atol=5 / np.sqrt(3 * 4000))
-    np.testing.assert_allclose(E.T @ E / 4000, np.eye(3) / 3, atol=5 * 0.3 / np.sqrt(4000))
-    assert abs(np.quantile(E, 0.75) - 0.5) < 0.03           # a coordinate is uniform on a sphere
+@pytest.mark.parametrize("K", (1, 3))
+def test_stochastic_runs_of_train_py_have_its_numbers_and_errors(K):
+    """a, alpha, and the errors at twice the length with one draw in a test and with 16."""
+    T, d, q, d_e = 10, 3, 3, 24
+    run = train.train(T=T, d=d, q=q, d_e=d_e, lr=1.0, steps=1200, draws=K, batch=512, fresh=True,
+                      evaluations=1, T_test=[20], q_test=[5])
+    *_, (t, a, alpha) = readings.stochastic(np.random.default_rng(0), T, d, q, d_e, 1.0, 1200, K)
+    assert t == 1200 and a > 1
+    np.testing.assert_allclose(multiples(run), (a, alpha), rtol=0.06)
+    for length, size in run["tests"].tolist():
+        one, many = (width.predict_loss(np.random.default_rng(0), a, alpha, length, d, size, d_e,
+                                        draws, 0.01)[0] * 2 * size / d for draws in (1, 16))
+        single = end_error(run, length, size, draws=100, together=False)
+        assert single == pytest.approx(one, rel=0.1)
+        mean = np.mean([end_error(run, length, size, draws=16 * k) for k in (1, 2)])
+        assert many / 2 < mean < 1.4 * many and mean < 0.95 * single
 
 
-def test_errors_with_one_draw_are_means_over_draws_on_the_sequences_of_the_figures():
-    run = train.train(T=6, q=2, d_e=9, T_test=[9], q_test=[3], steps=30, lr=1, evaluations=1,
-                      eval_sequences=8)
-    rng = np.random.default_rng(0)
-    for k, mean in enumerate(readings.single_draw_errors(run, 1000)):
-        X, y, _ = train.held_out(run, k, 1)
-        own = [sts.loss(run["W"], run["V"], X, y, E)
-               for E in sts.positional_encoding("rademacher", X.shape[1], 9, rng, 1000)]
-        assert mean == pytest.approx(np.mean(own), rel=0.05)
-        assert run["error"][-1, k] < 0.95 * mean            # 16 draws are better
+def test_the_map_has_the_shape_of_the_captions(monkeypatch):
+    """Fixed encodings fail on longer sequences, and on larger sizes the more the smaller d_e is."""
+    monkeypatch.setattr(readings, "T", 30)
+    monkeypatch.setattr(readings, "TESTS", {"length": (60, 3), "size": (30, 8)})
+    monkeypatch.setattr(readings, "STEPS", 3000)
+    short, long = (readings.errors(np.random.default_rng(0), d_e) for d_e in (20, 90))
+    (length, size), (_, one), (stochastic, many) = short
+    assert length > 3 * stochastic and size > 3 * many and one > 3 * many
+    assert long[0, 0] > 5 * long[2, 0] and long[0, 1] < size / 2
+    monkeypatch.setattr(readings, "LR", 1e-4)               # untrained: near 1, even attention
+    np.testing.assert_allclose(readings.errors(np.random.default_rng(0), 20), 1, atol=0.3)
+
+
+def test_the_runs_are_those_of_the_figures_but_for_d_e():
+    assert plots.GD["gd fixed"]["d_e"] in readings.POINTS
+    for pe in "fixed", "stochastic":
+        for d_e, (name, arm) in zip(readings.POINTS, readings.arms(pe).items(), strict=True):
+            c = train.Settings(**arm)
+            assert (c.T, c.d, c.q, c.lr, c.steps, c.d_e, c.pe) == (
+                readings.T, readings.D, readings.Q, readings.LR, readings.STEPS, d_e, pe)
+            assert pe == "fixed" or c.draws == readings.K
+            assert name == f"gd {pe}" if d_e == 500 else str(d_e) in name
+
+
+def test_the_summary_names_the_sizes_and_its_errors(capsys):
+    found = np.ones((10, 2, 3, 3))
+    found[3, :, 0] = 9                                      # fixed encodings fail at one d_e
+    found[:, 0, 2, 2], found[:, 1, 2, 2] = 0.9, 1.1         # 10 % deviation on q_test = 2
+    readings.summary(found)
+    rows = capsys.readouterr().out.splitlines()
+    assert rows[0].split()[1:] == ["0.0%"] * 8 + ["10.0%"]
+    ahead = [row.split()[-1] for row in rows if "16 draws are ahead" in row]
+    assert ahead[0] == str(readings.SIZES[3]) and ahead[1] == f"({readings.SIZES[-1]})"
