@@ -111,8 +111,9 @@ POINTS = 100, 250, 500, 1000        # of SIZES; 500 is that of the runs of plots
 def arms(pe):
     """The runs of fixed or stochastic encodings at POINTS, {name: settings}."""
     import plots
+    own = UNTESTED | {"T_test": [400], "evaluations": 20}
     return {f"readings {pe} {d_e}" if d_e != 500 else f"gd {pe}": plots.GD[f"gd {pe}"] | (
-        UNTESTED | {"T_test": [400], "d_e": d_e} if d_e != 500 else {}) for d_e in POINTS}
+        own | {"d_e": d_e} if d_e != 500 else {}) for d_e in POINTS}
 
 
 def other_arms():
