@@ -155,7 +155,7 @@ def figure():
             axis.set(title=name, xlabel="$d_e$", xscale="log", yscale="log")
             axis.set_xticks([60, 100, 250, 500, 1400], [60, 100, 250, 500, 1400])
             axis.minorticks_off()
-            row(f"{curve}, {name}: trained / computed",
+            row(f"{curve}, T = {length}, q = {q}: trained / computed",
                 [end / line[SIZES.index(d_e)] for d_e, end in zip(POINTS, ends)])
     axes[0].set(ylabel="error over d/(2q)")
     canvas.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)

@@ -25,7 +25,6 @@ independent signs, over d_e.  It is above 1/2 with a probability of at most exp(
 all T scores are on their side of 1/2 with a probability of at least 1 - p (union bound).  Then a
 large a puts all attention on y.  The mean over all draws, which is the paper's model, spreads it
 evenly: positions have one law.  The mean of K draws leaves about (q - 1)/K of d/(2q) more.
-U is the sum of the selected encodings.
 """
 
 import functools
@@ -155,8 +154,6 @@ def noise_floor(scores, d, q, K=1):
     return least
 
 
-# The width
-
 SHARE = 0.1     # of d/(2q): the error to be reached
 GROWTH = {      # for q = 3: K, weights as trained or the best ones, the power of ln T that is drawn
     "one draw": (1, True, 2), "16 draws, as trained": (16, True, 2),
@@ -174,10 +171,10 @@ def needed_width(T, q, share, K, rng, trained=False):
     logits of selected positions then have the variance a^2 (q - 1)(q - 2)/(q d_e), see noise_floor,
     which is about the share.  So d_e grows like (ln T)^2, and with these weights also for K = 16.
     q >= 3, the best weights for K draws: a large a leaves each draw about one selected token, and
-    with the best alpha (q - 1)/(K + q - 1) of the error.  If the share asked for is above this, it
-    is enough that the highest unselected score, about sqrt(2 q ln T / d_e), is below the selected
-    ones, about 1: d_e grows like ln T.  Else a must stay near ln T: (ln T)^2 in the end.  q = 3 and
-    K = 16 have 11 %, next to the 10 % of SHARE: between the two, up to T = 10^9 near ln T.
+    with the best alpha (q - 1)/(K + q - 1) of the error.  If the share asked for is above this, the
+    highest unselected score, about sqrt(2 q ln T / d_e), only has to stay below 1, about that of
+    the selected ones: d_e grows like ln T.  Else a must stay near ln T: (ln T)^2 in the end.  q = 3
+    and K = 16 have 11 %, next to the 10 % of SHARE.
     """
     def is_enough(d_e):
         scores = sample_scores(rng, T, d_e, q, draws=3000)
