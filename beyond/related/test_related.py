@@ -41,10 +41,11 @@ def headline(name):
 
 @pytest.mark.parametrize("name", ["max_margin", "single_location"])      # the others take longer
 def test_all_words_of_a_picture_can_be_read(name, monkeypatch):
-    saved = []
+    saved, module = [], import_module(name)
     monkeypatch.setattr(Figure, "savefig", lambda canvas, path: saved.append(canvas))
+    monkeypatch.setattr(module, "FALL_STEPS", 5000, raising=False)          # of single_location.py
     with rc_context():
-        import_module(name).figure("picture.png")
+        module.figure("picture.png")
         canvas, = saved
         canvas.draw_without_rendering()
         for text in canvas.findobj(Text):
@@ -53,6 +54,12 @@ def test_all_words_of_a_picture_can_be_read(name, monkeypatch):
         assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height
         for one, other in combinations([axes.get_tightbbox() for axes in canvas.axes], 2):
             assert not one.overlaps(other)
+    if name == "single_location":                               # words say which curve is which
+        learnt = canvas.axes[1]
+        words = {text.get_color(): text.get_text()[:3] for text in learnt.texts}
+        end = {word: [line.get_ydata()[-1] for line in learnt.lines
+                      if words[line.get_color()] == word] for word in ("val", "key")}
+        assert min(end["val"]) > max(end["key"])
 
 
 def test_these_are_the_seven_files_of_the_readme():
