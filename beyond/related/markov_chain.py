@@ -1,9 +1,12 @@
-"""Self-attention as a Markov chain: the prompt reweights the transitions.
+"""What does a trained attention layer generate?  Texts of a Markov chain that the prompt reweights.
+
+The layer multiplies the base chain by the tokens' counts in the prompt, and normalizes.
 
 Companion to "From Self-Attention to Markov Models: Unveiling the Dynamics of Generative
 Transformers" (Ildiz, Huang, Li, Rawat, Oymak, 2024, arXiv:2402.13512).  NumPy only.
-`python beyond/related/markov_chain.py` prints a table; with the name of a file, such as
-picture.png, it also plots the picture.
+
+    python beyond/related/markov_chain.py                   prints a table
+    python beyond/related/markov_chain.py picture.png       also plots the picture
 
 Throughout this file we have:
 
@@ -22,7 +25,8 @@ What is the paper's, from its abstract: a self-attention layer samples from a ba
 the context reweights; positional encodings scale the transitions; the chain can be learnt if the
 prompts cover it; a single trajectory collapses onto few tokens.  A secondary source states the rate
 K^2/n.  From memory, not verified: P is identified by which tokens occur together, and for K = 2 the
-exponent is -(2 - 1/p).  All formulas are derived here.  The chains and sizes are our choice.  We
+exponent is -(2 - 1/p).  C E^T = I (see attention) is the paper's.  All other formulas are derived
+here.  The chains and sizes are our choice.  We
 found no official code and did not read the full text.
 """
 
@@ -250,12 +254,13 @@ def demo():
         f"{share.mean():.3f} +- {share.std() / 200 ** 0.5:.3f}")
 
     x = phase(TWO_WINNERS)[1]
-    print(f"\nRows (0.7, 0.3), (0.4, 0.6): either token can win, 1 if it gets above {x:.3f}")
-    starts = [[1, 1], [300, 700], [273, 727], [240, 760]]
-    share = shares(TWO_WINNERS, np.repeat(starts, 400, axis=0), times)[1].reshape(4, 400)
-    for start, predicted, end in zip(starts, ("some", "few", "half", "most"), share):
-        row(f"from {start[0]} and {start[1]} copies, its share ends above that in", predicted,
-            f"{100 * (end > x).mean():.0f} % of 400 runs")
+    print("\nRows (0.7, 0.3), (0.4, 0.6): either token can win. In a long text token 1 wins if its share")
+    print(f"gets above {x:.3f}; in a short one chance decides. Runs of 400 that end above it:")
+    starts = [[1, 1], [1, 3], [20, 60], [100, 300], [300, 700], [273, 727], [240, 760]]
+    share = shares(TWO_WINNERS, np.repeat(starts, 400, axis=0), times)[1].reshape(7, 400)
+    for (zeros, ones), end in zip(starts, share):
+        row(f"from {ones} copies of token 1 among {zeros + ones}", f"{ones / (zeros + ones):.3f}",
+            f"{100 * (end > x).mean():.0f} %")
 
 
 BLUE, VERMILLION, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#444444"

@@ -1,8 +1,12 @@
-"""Attention trained by gradient descent selects tokens as a hard-margin SVM would.
+"""Which token does gradient descent select?  Attention as a hard-margin SVM.
+
+It selects a locally optimal token, and its query turns to the direction of that token's SVM.
 
 Companion to "Max-Margin Token Selection in Attention Mechanism" (Tarzanagh, Li, Zhang, Oymak,
-2023, arXiv:2306.13596).  NumPy only.  `python beyond/related/max_margin.py` prints the headline;
-with the name of a file, such as picture.png, it also plots the picture.
+2023, arXiv:2306.13596).  NumPy only.
+
+    python beyond/related/max_margin.py                   prints the headline
+    python beyond/related/max_margin.py picture.png       also plots the picture
 
 Throughout this file we have:
 
@@ -26,7 +30,8 @@ Paper (abstract): in the model (X v).softmax(X W p), gradient descent on p, or e
 converges in direction to a max-margin solution that separates locally optimal tokens from the
 others.  If p and v are trained together, the regularization paths tend to such solutions under
 some conditions.
-Official code (ucr-optml/max_margin_attention): experiments (a) to (d).
+Official code (ucr-optml/max_margin_attention): experiments (a) to (d), normalized steps, and the
+margins 0 in (c).
 Derived here: the gradient as a sum over pairs, `offset`, everything printed as predicted.
 From memory, unverified: the definition of "locally optimal".
 Our choice: the seeds.  The paper's full text was not read.
@@ -116,8 +121,8 @@ def cosine(x, y):
 def descend(p, K, G, eta=0.1, steps=1000, kind="logistic", normalized=True):
     """Gradient descent from p (d,): the path (steps + 1, d).  Normalized steps have length eta.
 
-    Training W at fixed p is the same thing: W p moves as p does on the keys X, with eta |p|^2 in
-    the place of eta (derived here).  Official code.
+    Training W at fixed p is the same thing: W p moves as p does on the keys X, with a larger eta:
+    eta |p| if steps are normalized, else eta |p|^2 (derived here).  Official code.
     """
     path = [p]
     for _ in range(steps):
@@ -145,11 +150,10 @@ def joint_descend(p, v, X, Y, eta=0.1, steps=1000):
 
 
 def joint_svm(X, Y, alpha):
-    """The SVMs p (d,) and v (d,) to which joint_descend turns.  Derived here.
+    """The SVMs p (d,) and v (d,) to which joint_descend turns.  Official code.
 
-    v separates the labels of the selected tokens.  A sample that is no support vector of v has an
-    exponentially smaller |l'|.  There p must prefer the selected token, but needs no margin: the
-    1 becomes 0.
+    v separates the labels of the selected tokens.  In a sample that is no support vector of v, p
+    must prefer the selected token, but needs no margin: the 1 becomes 0.
     """
     A = Y[:, None] * X[np.arange(len(X)), alpha]                     # (n, d)
     v, _ = hard_margin(A, np.ones(len(A)))
@@ -163,7 +167,8 @@ def offset(K, G, alpha, kind="logistic"):
     Far out, token t of sample i pulls p along D_it with the weight c_it e^(-p.D_it).  There f_i is
     the score of alpha_i, and c_it = |l'(f_i)| (f_i - G_it).  As p_mm = sum a_it D_it, the pulls of
     the support vectors add up to a step along the ray if p.D_it = ln(c_it / a_it) + const.  In
-    directions that the support vectors do not span, the start decides; there we return 0.
+    directions that the support vectors do not span, the start and the other tokens decide; there we
+    return 0.
     """
     p, a, D = token_svm(K, alpha)
     f = G[np.arange(len(G)), alpha]                                  # (n,)
@@ -211,8 +216,8 @@ def demo():
             row += f"  {'ABC'[t]} {cosine(p, token_svm(THREE_KEYS, [t])[0]):.5f}"
         print(row)
     print("\n(b) Three samples. Predicted: p runs at a fixed distance beside the ray of its SVM,")
-    print("    so 1 - cos falls to a quarter when t doubles. The distance follows from the data if")
-    print("    there are two support vectors.")
+    print("    so 1 - cos falls to a quarter when t doubles, in the end. The distance follows from the")
+    print("    data if there are two support vectors.")
     print("    seed   1 - cos, t = 1000   t = 2000   ratio   predicted, t = 2000")
     for seed in range(4):
         K, G = clusters(np.random.default_rng(seed))
@@ -222,7 +227,7 @@ def demo():
         angle = np.linalg.norm(offset(K, G, [0, 0, 0])) / np.linalg.norm(path[2000])
         known = f"{angle ** 2 / 2:.2e}" if (a > 1e-9).sum() == 2 else "-"
         print(f"    {seed:4} {early:19.2e} {late:10.2e} {early / late:7.3f} {known:>21}")
-    print("\n(c) p and the head v trained together. Predicted: if x_3 is no support vector of v,")
+    print("\n(c) p and the head v trained together. Official code: if x_3 is no support vector of v,")
     print("    p needs no margin for it: p.x_3 >= 1 becomes p.x_3 >= 0.")
     print("    height of x_3   cos of v   cos of p   SVM of p")
     for height in 1.0, 1.5:

@@ -92,11 +92,13 @@ def test_joint_steps_go_against_both_gradients():
     assert difference(moved[1] - v, -0.5 * mm.unit(dv)) < 1e-12
 
 
-def test_training_W_moves_W_p_as_training_p_with_the_step_times_p_squared():
+def test_training_W_moves_W_p_as_training_p_with_a_larger_step():
     p, _, X, _, G = problem(0)
     W = np.random.default_rng(1).standard_normal((5, 5))
     dW = complex_step(lambda w: loss(p, X @ w, G), W)
     assert difference((W - dW) @ p, mm.descend(W @ p, X, G, p @ p, 1, normalized=False)[1]) < 1e-12
+    moved = (W - dW / np.linalg.norm(dW)) @ p
+    assert difference(moved, mm.descend(W @ p, X, G, np.linalg.norm(p), 1)[1]) < 1e-12
 
 
 @pytest.mark.parametrize("scale, two_best", [(1, False), (300, False), (900, True)])
@@ -136,7 +138,7 @@ def test_at_the_derived_offset_a_step_goes_along_the_ray(seed, kind):
     G[:, 0] = [1, 2, 3]                               # so that samples pull with different weights
     p_mm, _, _ = mm.token_svm(K, [0, 0, 0])
     beside = mm.offset(K, G, [0, 0, 0], kind)
-    u, _ = mm.descent_direction(3000 * p_mm + beside, K, G, kind)
+    u, _ = mm.descent_direction(1e5 * p_mm + beside, K, G, kind)
     assert abs(beside @ p_mm) < 1e-12
     assert mm.unit(u) == pytest.approx(mm.unit(p_mm), abs=1e-9)
 
