@@ -215,7 +215,7 @@ def demo(steps=(200, 1000, 4000)):
     print("\n(b) Random instances, n = 6, T = 8, d = 10, and the SVMs of the tokens selected at")
     print("    the end. Cosines, mean of 20 instances (the least).")
     table(steps, trained, targets, np.mean)
-    print("    K Q^T is nearer to W_nuc than to W_F, but stays about 0.007 short of cosine 1.")
+    print("    K Q^T is nearer to W_nuc than to W_F, but hardly gets nearer after the last row.")
     ranks = np.linalg.matrix_rank(targets[1], tol=1e-9).mean(axis=1)
     print("    Mean rank of the SVMs for K Q^T: W_F {:.2f}, W_nuc {:.2f}.".format(*ranks))
 

@@ -25,9 +25,9 @@ Throughout this file we have:
 
 What is the paper's, from its abstract: one layer of linear attention, or of the state-space model
 H3, does one step of preconditioned gradient descent (PGD); H3 can also weight the examples, which
-can let it beat attention; new risk bounds under retrieval (RAG) and alignment; the best risk at low rank; how
-LoRA adapts to a shift of the task covariance.  From memory, not verified: the prompts and models,
-rag_approximation, and the best risk for Sx = Sb = I and at low rank.  Derived here: all gradients
+can let it beat attention; new risk bounds under retrieval (RAG) and alignment; the best risk at low
+rank; how LoRA adapts to a shift of the task covariance.  From memory, not verified: the prompts and
+models, rag_approximation, and the best risk for Sx = Sb = I and at low rank.  Derived here: all gradients
 and all other risks.  Our choice: drift, the reduction of H3 to omega (so
 its step of PGD is built in), sizes, spectra, training.  We
 found no official code and did not read the full text.
@@ -242,11 +242,11 @@ A drifting task, R_ij = 0.9^|i - j|, n = 30, d = 5: the least risk in closed for
     with equal weights of the examples, PGD              {equal:.4f}
     with the best weights, H3                            {best:.4f}""")
     print("\nRetrieval: the least risk at the correlation a, in closed form, without noise\n")
-    print("                   " + "".join(f"   a = {a:.1f}" for a in RETRIEVED) + "   at large d: a = 1.0")
+    print("               a = " + "".join(f"{a:10.1f}" for a in RETRIEVED) + "  large d, a = 1")
     for n, d in (5, 5), (20, 5), (100, 5), (40, 20):
         risks = "".join(f"{best_rag(n, d, a, 0)[1]:10.3f}" for a in RETRIEVED)
         print(f"    n = {n:3}, d = {d:2}  {risks}{rag_approximation(n, d, 1, 0):13.3f}")
-    print("\nTasks shift from covariance I to diag(l), d = 10, n = 20: the least risk, in closed form\n")
+    print("\nTasks shift from covariance I to diag(l), d = 10, n = 20: the least risk\n")
     print("                  rank        0         1         2         3        10")
     (old, _), square = best_map(20, I10, I10, 0), HARMONIC ** 2
     for name, Sb in ("1/i", HARMONIC), ("1/i^2", 10 * square / np.trace(square)):

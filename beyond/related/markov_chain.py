@@ -254,12 +254,12 @@ def demo():
         f"{share.mean():.3f} +- {share.std() / 200 ** 0.5:.3f}")
 
     x = phase(TWO_WINNERS)[1]
-    print("\nRows (0.7, 0.3), (0.4, 0.6): either token can win. In a long text token 1 wins if its share")
-    print(f"gets above {x:.3f}; in a short one chance decides. Runs of 400 that end above it:")
+    print("\nRows (0.7, 0.3), (0.4, 0.6): either token can win. In a long text token 1 wins if its")
+    print(f"share gets above {x:.3f}; in a short one chance decides. Of 400 runs end above it:")
     starts = [[1, 1], [1, 3], [20, 60], [100, 300], [300, 700], [273, 727], [240, 760]]
     share = shares(TWO_WINNERS, np.repeat(starts, 400, axis=0), times)[1].reshape(7, 400)
     for (zeros, ones), end in zip(starts, share):
-        row(f"from {ones} copies of token 1 among {zeros + ones}", f"{ones / (zeros + ones):.3f}",
+        row(f"from {ones} of {zeros + ones} copies", f"{ones / (zeros + ones):.3f}",
             f"{100 * (end > x).mean():.0f} %")
 
 

@@ -216,8 +216,8 @@ def demo():
             row += f"  {'ABC'[t]} {cosine(p, token_svm(THREE_KEYS, [t])[0]):.5f}"
         print(row)
     print("\n(b) Three samples. Predicted: p runs at a fixed distance beside the ray of its SVM,")
-    print("    so 1 - cos falls to a quarter when t doubles, in the end. The distance follows from the")
-    print("    data if there are two support vectors.")
+    print("    so 1 - cos falls to a quarter when t doubles, in the end. The distance follows from")
+    print("    the data if there are two support vectors.")
     print("    seed   1 - cos, t = 1000   t = 2000   ratio   predicted, t = 2000")
     for seed in range(4):
         K, G = clusters(np.random.default_rng(seed))
@@ -227,8 +227,8 @@ def demo():
         angle = np.linalg.norm(offset(K, G, [0, 0, 0])) / np.linalg.norm(path[2000])
         known = f"{angle ** 2 / 2:.2e}" if (a > 1e-9).sum() == 2 else "-"
         print(f"    {seed:4} {early:19.2e} {late:10.2e} {early / late:7.3f} {known:>21}")
-    print("\n(c) p and the head v trained together. Official code: if x_3 is no support vector of v,")
-    print("    p needs no margin for it: p.x_3 >= 1 becomes p.x_3 >= 0.")
+    print("\n(c) p and the head v trained together. Official code: if x_3 supports not the SVM")
+    print("    of v, p needs no margin for it: p.x_3 >= 1 becomes p.x_3 >= 0.")
     print("    height of x_3   cos of v   cos of p   SVM of p")
     for height in 1.0, 1.5:
         X, Y = labelled(height)

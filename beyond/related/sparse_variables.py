@@ -211,7 +211,8 @@ def demo():
         _, linear = run_trials(T, 60, 0, head=False)
         u = u[right == 1]                                   # (successes, T)
         on_S = (u[:, :SPARSITY].min(axis=1) > u[:, SPARSITY:].max(axis=1)).sum()
-        means = "".join(f"  {x.mean():.3f} +- {x.std() / TRIALS ** 0.5:.3f}" for x in (linear, right))
+        means = "".join(f"  {x.mean():.3f} +- {x.std() / TRIALS ** 0.5:.3f}"
+                        for x in (linear, right))
         print(f"accuracy, T = {T:3d} {means}  {on_S} of {len(u)}")
 
 

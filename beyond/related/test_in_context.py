@@ -174,8 +174,8 @@ def test_the_headline():
     assert zero == 5 and best == pytest.approx(5 - 100 / 26, abs=1e-4)
     assert abs(more) < 0.01 and best < learned < best + 0.006 and 0 < off < 0.04
     assert equal > 4.35 and weighted == pytest.approx(3.468, abs=1e-3)
-    risks = [[float(x) for x in row.split("  ")[2:] if x] for row in rows if row[4:7] == "n ="]
-    few, some, many, wide = [row[-7:-1] for row in risks]
+    few, some, many, wide = [[float(x) for x in row.split()[-7:-1]]
+                             for row in rows if row[4:7] == "n ="]
     assert few == sorted(few)[::-1] and wide == sorted(wide)[::-1] and many == sorted(many)
     assert min(some) == some[2] < some[-1] < some[0]
     shift = [[float(x) for x in row.split()[-5:]] for row in rows if row[4:7] == "l ~"]
