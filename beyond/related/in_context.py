@@ -27,10 +27,9 @@ What is the paper's, from its abstract: one layer of linear attention, or of the
 H3, does one step of preconditioned gradient descent (PGD); H3 can also weight the examples, which
 can let it beat attention; new risk bounds under retrieval (RAG) and alignment; the best risk at low
 rank; how LoRA adapts to a shift of the task covariance.  From memory, not verified: the prompts and
-models, rag_approximation, and the best risk for Sx = Sb = I and at low rank.  Derived here: all gradients
-and all other risks.  Our choice: drift, the reduction of H3 to omega (so
-its step of PGD is built in), sizes, spectra, training.  We
-found no official code and did not read the full text.
+models, rag_approximation, and the best risk for Sx = Sb = I and at low rank.  Derived here: all
+gradients and all other risks.  Our choice: drift, the reduction of H3 to omega (so its step of PGD
+is built in), sizes, spectra, training.  We found no official code and did not read the full text.
 """
 
 import argparse
@@ -294,11 +293,12 @@ def figure(path):
     for n in 5, 100:
         closed = [np.divide(*best_rag(n, 5, a, 0)[1:]) for a in grid]
         relation.plot(grid, closed, "--", color=BLUE)
-    for n, y in (5, 0.49), (20, 0.24), (100, 0.125):
-        relation.text(0.42, y, f"retrieval, n = {n}", color=BLUE)
-    relation.text(0.62, 0.06, "alignment,\nn = 20", color=VERMILLION)
+    for x, y, words in (0.42, 0.49, "retrieval, n = 5"), (0, 0.26, "n = 20"), (0, 0.015, "n = 100"):
+        relation.text(x, y, words, color=BLUE)
+    relation.text(0.45, 0.03, "alignment, n = 20", color=VERMILLION)
     relation.set(title="With many examples retrieval harms", ylim=(0, 0.6),
-                 xlabel="correlation a with the query", ylabel="risk / risk of predicting 0")
+                 xlabel="correlation a with the query (d = 5)",
+                 ylabel="risk / risk of predicting 0")
 
     setting, (old, _) = (20, I10, HARMONIC, 0), best_map(20, I10, I10, 0)
     for W0, color, marker in (0 * I10, BLUE, "o"), (old, VERMILLION, "s"):

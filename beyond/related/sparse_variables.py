@@ -274,7 +274,7 @@ def figure(path):
     weight_panel.text(300, 0.6, "least of the three right bits", color=BLUE, ha="right")
     weight_panel.text(300, 1.5e-5, "largest of the other 97", color=GREY, ha="right")
     dips = (least.min(axis=0) < 0.5 / 100).sum()            # half of the weight at step 0
-    weight_panel.set(title=f"In {dips} of 40 trials a right bit dips first", xlabel="step",
+    weight_panel.set(title=f"In {dips} of 40 trials a right bit is nearly lost", xlabel="step",
                      ylabel="attention weight", ylim=(1e-5, 2))
     canvas.supxlabel(
         f"The label is the AND of {SPARSITY} of T random bits. A trial succeeds with 1000 "

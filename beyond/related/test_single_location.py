@@ -42,27 +42,6 @@ def random_point(seed):
     return sl.overlaps(*sl.start(rng, d, on_M=False)), (d, L, rng.uniform(0.1, 0.8))
 
 
-@pytest.fixture(scope="module")
-def batch():
-    """Samples of the task, d = 12, L = 4."""
-    return sl.sample_task(np.random.default_rng(0), 100_000, 12, 4)
-
-
-def test_norms_and_positions_do_not_tell_which_token_decides(batch):
-    X, _, J = batch
-    for position in J, (J + 1) % 4:
-        assert standard_errors((X[np.arange(len(X)), position] ** 2).sum(axis=1), 12) < 4
-    assert np.abs(4 * np.bincount(J) / len(X) - 1).max() < 4 * math.sqrt(3 / len(X))
-
-
-@pytest.mark.parametrize("seed", [0, 1])
-def test_the_exact_risk_is_that_of_samples(batch, seed):
-    X, y, _ = batch
-    k, v = sl.start(np.random.default_rng(seed), 12, on_M=False)
-    squares = (sl.forward(k, v, X, 0.6) - y) ** 2
-    assert standard_errors(squares, sl.risk(*sl.overlaps(k, v), 12, 4, 0.6)) < 4
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_the_exact_risk_is_that_of_its_definition_by_quadrature(seed):
     point, sizes = random_point(seed)
