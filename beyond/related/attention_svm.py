@@ -217,7 +217,7 @@ def demo(steps=(200, 1000, 4000)):
     table(steps, trained, targets, np.mean)
     falls = [np.divide(*(1 - cosine(M, target[own])).mean(axis=1)[-2:])
              for own, (M, target) in enumerate(zip(trained, targets))]
-    print("    In the last {:,} steps 1 - cosine falls {:.1f} times for W, but {:.1f} times for K Q^T."
+    print("    In the last {:,} steps 1 - cosine falls to 1/{:.1f} for W, 1/{:.1f} for K Q^T."
           .format(steps[-1] - steps[-2], *falls))
     ranks = np.linalg.matrix_rank(targets[1], tol=1e-9).mean(axis=1)
     print("    Mean rank of the SVMs for K Q^T: W_F {:.2f}, W_nuc {:.2f}.".format(*ranks))

@@ -176,8 +176,9 @@ def test_the_headline():
     assert equal > 4.35 and weighted == pytest.approx(3.468, abs=1e-3)
     few, some, many, wide = [[float(x) for x in row.split()[-7:-1]]
                              for row in rows if row[4:7] == "n ="]
-    assert few == sorted(few)[::-1] and wide == sorted(wide)[::-1] and many == sorted(many)
-    assert min(some) == some[2] < some[-1] < some[0]
+    assert few == sorted(few)[::-1] and wide == sorted(wide)[::-1]
+    assert min(some) == some[3] < some[-1] < some[0]
+    assert 0.97 * many[0] < min(many) and many[0] < many[2] < many[-1]
     shift = [[float(x) for x in row.split()[-5:]] for row in rows if row[4:7] == "l ~"]
     assert 10 - shift[1][0] > 0.94 * (10 - shift[0][-1])            # what the old W alone gains
     assert shift[3][3] > shift[2][3]                                # plain low rank is better
