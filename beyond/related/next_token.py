@@ -36,7 +36,7 @@ import argparse
 import numpy as np
 
 
-def hard_margin(A):         # as in max_margin.py, where the 1 may differ; each file is copied alone
+def hard_margin(A):         # as in max_margin.py; each file is copied alone
     """w (d,) = argmin |w| subject to A w >= 1, and its multipliers a (m,): w = A^T a, a >= 0.
 
     A is (m, d).  Hildreth's dual coordinate ascent (our choice): row by row, change a_i
