@@ -1,7 +1,6 @@
 """What the tests of the seven files share: `python -m pytest beyond/related/test_related.py`."""
 
 import functools
-import runpy
 import shutil
 import subprocess
 import sys
@@ -68,11 +67,3 @@ def test_these_are_the_seven_files_of_the_readme():
     for name in NAMES:
         assert f"\npython beyond/related/{name}.py\n" in readme
         assert f"](figures/{name}.png)" in readme and (FOLDER / f"figures/{name}.png").exists()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_word_that_begins_with_a_dash_is_no_picture(name, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", [name, "-x"])
-    with pytest.raises(SystemExit, match="2"):
-        runpy.run_path(FOLDER / f"{name}.py", run_name="__main__")
-    assert not capsys.readouterr().out                          # nothing has run

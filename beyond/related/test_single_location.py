@@ -48,6 +48,13 @@ def test_the_exact_risk_is_that_of_its_definition_by_quadrature(seed):
     assert sl.risk(*point, *sizes) == pytest.approx(risk_by_quadrature(*point, *sizes), rel=1e-11)
 
 
+def test_samples_have_the_exact_risk():
+    k, v = sl.start(np.random.default_rng(1), 12, on_M=False)
+    X, y, _ = sl.sample_task(np.random.default_rng(0), 100_000, 12, 4)
+    squares = (sl.forward(k, v, X, 0.6) - y) ** 2
+    assert standard_errors(squares, sl.risk(*sl.overlaps(k, v), 12, 4, 0.6)) < 4
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_gradients_of_the_exact_risk_in_k_and_v(seed):
     k, v = sl.start(np.random.default_rng(seed), 6, on_M=False)

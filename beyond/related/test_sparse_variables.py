@@ -82,18 +82,6 @@ def test_two_steps_of_adam_are_as_computed_by_hand():
     assert sv.train(X, y, steps=2)[1][0, 0] == pytest.approx(0.1 - 0.1 * m2 / v2 ** 0.5, rel=1e-7)
 
 
-def test_training_fits_its_sample_and_stays_in_float32():
-    X, y = sv.sample_and(np.random.default_rng(0), 5, 40, 50)
-    params = sv.train(X, y)
-    assert all(w.dtype == np.float32 for w in params)
-    assert loss(params, X, y).max() < 0.2
-
-
-def test_seeds_differ():
-    first, second = [sv.run_trials(50, 24, seed, trials=10)[1] for seed in (0, 1)]
-    assert (first != second).any()
-
-
 def logistic(half):
     return 1 / (1 + np.exp(-(sv.SIZES - half) / 4))
 
@@ -106,19 +94,13 @@ def test_half_point_weights_by_the_inverse_variance_and_ignores_0_and_1():
     assert sv.half_point(m, rates) == pytest.approx(m0 - z0 / slope, rel=1e-9)
 
 
-@pytest.mark.parametrize("level, expected", [(0.8, 14.5), (0.5, 13), (0.85, 14.75), (0.95, 16)])
-def test_crossing_is_the_first_and_interpolates(level, expected):
-    sizes, rates = np.array([12, 14, 15, 16, 17]), np.array([0.3, 0.7, 0.9, 0.95, 0.2])
-    assert sv.crossing(sizes, rates, level) == pytest.approx(expected)
-
-
 def test_growth_recovers_a_line_and_its_errors_are_the_scatter_of_new_trials(monkeypatch):
     monkeypatch.setattr(sv, "TRIALS", 100)
     lengths, rng = (50, 200), np.random.default_rng(1)
     rates = np.array([logistic(4 * np.log2(T)) for T in lengths])
-    points, errors, line, error, R2 = sv.growth(sv.half_point, lengths, rates)
+    points, errors, line, error = sv.growth(lengths, rates)
     assert points == pytest.approx(4 * np.log2(lengths), rel=1e-9)
-    assert [*line, R2] == pytest.approx([4, 0, 1], abs=1e-9)
+    assert line == pytest.approx([4, 0], abs=1e-9)
     new = np.array([[sv.half_point(sv.SIZES, rng.binomial(100, row) / 100) for row in rates]
                     for _ in range(200)])
     # each standard deviation has a relative error of 1 / sqrt(2 * 200)
@@ -126,10 +108,9 @@ def test_growth_recovers_a_line_and_its_errors_are_the_scatter_of_new_trials(mon
     assert error == pytest.approx(((new[:, 1] - new[:, 0]) / 2).std(), rel=4 * 0.07)
 
 
-@pytest.mark.parametrize("point, rate", [(sv.half_point, 1), (sv.crossing, 0.5), (sv.crossing, 1)])
-def test_rates_that_do_not_rise_are_refused(point, rate):
+def test_rates_of_1_alone_are_refused():
     with pytest.raises(ValueError):
-        point(sv.SIZES, np.full(len(sv.SIZES), rate))
+        sv.half_point(sv.SIZES, np.ones(len(sv.SIZES)))
 
 
 def numbers(start):
@@ -139,16 +120,14 @@ def numbers(start):
 
 
 def test_the_headline():
-    slopes = np.array(numbers("per doubling")[:6]).reshape(3, 2)
+    slopes = np.array(numbers("per doubling")[:4]).reshape(2, 2)
     assert (3 <= slopes[:, 0]).all() and (slopes[:, 0] <= 7.5).all()
     assert (0.2 < slopes[:, 1]).all() and (slopes[:, 1] < 1.5).all()
-    assert min(numbers("R^2 of the line")) > 0.9
     rows = np.array([numbers(f"T = {T:3d}") for T in sv.LENGTHS])
-    head, correlations, heuristic = rows[:, [0, 4, 6]].T
+    head, correlations, heuristic = rows[:, [0, 2, 4]].T
     assert (head + 3 < correlations).all()
     assert correlations == pytest.approx(heuristic, abs=3.5)
     rows = np.array([numbers(f"accuracy, T = {T:3d}") for T in sv.LENGTHS])
-    baseline, error, head, head_error, on_S, successes = rows.T
+    baseline, error, head, head_error = rows.T
     assert (head > 0.98).all() and (baseline < 0.9).all() and (np.diff(baseline) < 0).all()
     assert (0.002 < error).all() and (error < 0.01).all() and (head_error < 0.01).all()
-    assert (on_S == successes).all() and (successes >= 40).all()
