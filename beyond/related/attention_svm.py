@@ -267,7 +267,7 @@ def figure(path):
 
     canvas.supxlabel(
         "$W$ is trained, or $K$ and $Q$. Dashes: the SVMs of least Frobenius norm, $W_F$, and\n"
-        "nuclear norm, $W_{nuc}$. Top left: columns of both, two samples. Else: random instances.")
+        "nuclear norm, $W_{nuc}$. Top left: their columns, on two samples. Else: random instances.")
     canvas.savefig(path)
 
 

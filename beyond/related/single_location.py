@@ -27,7 +27,7 @@ Throughout this file we have:
     f = sum_l f_l,  f_l = erf(lam x_l.k) (x_l.v)                                  (model)
 
 The model is one head with a fixed query, and erf of each token takes the place of softmax.
-All tokens have E|x|^2 = d, so their norms do not tell which one decides.
+All tokens have the same E|x|^2 = d.
 
 Paper (abstract): the layer is asymptotically Bayes optimal, and training finds the structure
 although the problem is not convex.
@@ -209,8 +209,8 @@ def experiment(names, seeds, times, d=400, L=10, alpha=4e-3):
 def swapped_point(d, lam):
     """The overlaps kappa, nu, theta, eta, rho of a stationary point with exchanged roles.  Derived.
 
-    At small lam erf is nearly linear, so k and v play nearly the same part in f.  Then v may
-    select the token and k copy it.
+    v selects the token and k copies it.  At small lam f_l is nearly a multiple of (x_l.k) (x_l.v),
+    which stays the same if k and v change places.
     """
     (_, A1, _, _), (Z, _, _, _) = erf_moments(0.0, lam * math.sqrt(G2))
     theta = min(1.0, lam * G2 * A1 / (math.sqrt(d / 2) * Z))

@@ -82,7 +82,7 @@ def backward(cache, df):
     db = df.sum(axis=1, keepdims=True)                      # (R, 1)
     dc = (df * h).sum(axis=1, keepdims=True) * head         # (R, 1)
     dh = df * c                                             # (R, m)
-    # h = X a; da = X^T dh, written so that X is not transposed, which is slower
+    # h = X a, so da = X^T dh
     da = (dh[:, None] @ X)[:, 0]                            # (R, T)
     # a = softmax(u), so du_t = a_t (da_t - a.da)
     du = a * (da - (a * da).sum(axis=1, keepdims=True)) if head else da       # (R, T)
