@@ -1,8 +1,12 @@
-"""Attention trained as W, or as W = K Q^T, turns to two different support vector machines (SVMs).
+"""What changes if the attention matrix is trained as a product?  Two different SVMs.
+
+W turns to the SVM of least Frobenius norm.  K Q^T comes near to that of least nuclear norm.
 
 Companion to "Transformers as Support Vector Machines" (Tarzanagh, Li, Thrampoulidis, Oymak, 2023,
-arXiv:2308.16898).  NumPy only.  `python beyond/related/attention_svm.py` prints the headline; with
-the name of a file, such as picture.png, it also plots the picture.
+arXiv:2308.16898).  NumPy only.
+
+    python beyond/related/attention_svm.py                      prints the headline
+    python beyond/related/attention_svm.py picture.png          also plots the picture
 
 Throughout this file we have:
 
@@ -20,12 +24,10 @@ Throughout this file we have:
                  subject to A_j . W >= 1 for all j; A_j . W is the sum of A_j * W   (d, d)
 
 What is the paper's, from its abstract: with vanishing regularization, training K and Q tends in
-direction to W_nuc, and training W to W_F, possibly for tokens that are optimal only locally;
-over-parameterization helps to reach the globally optimal tokens.  From the official code
-(umich-sota/TF-as-SVM): both SVMs, the random instances, the starts and normalized descent with
-eta = 0.1.  Derived here: the gradients, the solver with its certificate, and all about the two
-samples.  Our choice: the two samples, the numbers of runs, the seed.  We did not read the full
-text.
+direction to W_nuc, and training W to W_F, possibly for tokens that are optimal only locally.
+From the official code (umich-sota/TF-as-SVM): both SVMs, the random instances, the starts and
+normalized descent with eta = 0.1.  Derived here: the gradients, the solver with its certificate,
+and all about the two samples, which are our choice.  We did not read the full text.
 """
 
 import argparse
@@ -147,7 +149,7 @@ def two_samples(phi):
         W_nuc = u (1, 1) / c       has the norm sqrt(2)/c, certified by a_1 = a_2 = sqrt(1/2)/c
 
     c is also the cosine between W_F and W_nuc.  (delta_1 - delta_2) (1, -1) separates the tokens,
-    too.  It is a saddle, where K Q^T stays long if K^T u + Q^T (1, 1) / sqrt(2) is small at first.
+    too, but is a saddle: K Q^T stays there if K^T u = 0 and Q^T (1, 1) = 0, and else leaves it.
     """
     delta = np.array([[1, 0], [np.cos(phi), np.sin(phi)]])
     u = delta[0] + delta[1]
@@ -163,14 +165,6 @@ def random_instances(rng, R, n=6, T=8, d=10):
     return X, Z, rng.choice([-1, 1], (R, n, 1)) * (X @ v[..., None])[..., 0]
 
 
-def best_selected(d, step):
-    """Shares of 40 random instances in which W, and K Q^T, select all best tokens at this step."""
-    rng = np.random.default_rng(0)
-    X, Z, G = random_instances(rng, 40, d=d)
-    return [(logits(X, Z, W[0]).argmax(axis=-1) == G.argmax(axis=-1)).all(axis=-1).mean()
-            for W in descend_both(rng, 40, X, Z, G, [step])]
-
-
 def cosine(A, B):
     """Cosine of the angle between matrices A and B (..., d, d)."""
     norms = np.linalg.norm(A, axis=(-2, -1)) * np.linalg.norm(B, axis=(-2, -1))
@@ -179,10 +173,10 @@ def cosine(A, B):
 
 def table(steps, trained, targets, average):
     """Print average and least cosine of the trained W, then K Q^T, to their W_F and W_nuc."""
-    print("    step   W to W_F          W to W_nuc        K Q^T to W_F      K Q^T to W_nuc")
+    print("    step    W to W_F          W to W_nuc        K Q^T to W_F      K Q^T to W_nuc")
     for row, t in enumerate(steps):
         cosines = [cosine(M[row], svm) for M, pair in zip(trained, targets) for svm in pair]
-        print(f"    {t:4}" + "".join(f"   {average(c):.5f} ({c.min():.3f})" for c in cosines))
+        print(f"    {t:5}" + "".join(f"   {average(c):.5f} ({c.min():.3f})" for c in cosines))
 
 
 def demo(steps=(200, 1000, 4000)):
@@ -197,19 +191,24 @@ def demo(steps=(200, 1000, 4000)):
           f"{np.linalg.norm(W, 'nuc'):.6f}, proven to be at least {a.sum():.6f}.")
     print("    Cosines, median of 20 starts (the least). Predicted to the other SVM: "
           f"{np.cos(phi / 2):.5f}.")
-    trained = descend_both(np.random.default_rng(0), 20, X, Z, G, steps)
+    trained = np.array(descend_both(np.random.default_rng(0), 20, X, Z, G, steps))
     table(steps, trained, 2 * [(W_F, W_nuc)], np.median)
-    counts = (cosine(trained[1], W_nuc) > 0.998).sum(axis=1)
-    print(f"    K Q^T is above 0.998 in {', '.join(map(str, counts))} of the 20 starts; "
-          "the others leave a saddle slowly.")
+    cosines, saddle = cosine(trained[1, -1], W_nuc), np.outer(W_F @ [1, -1], [1, -1])
+    print(f"    At the end K Q^T is above 0.998 in {(cosines > 0.998).sum()} of the 20 starts; "
+          f"one has {cosine(trained[1, -1, cosines.argmin()], saddle):.3f} to a saddle.")
 
     rng = np.random.default_rng(0)
     X, Z, G = random_instances(rng, 20)
+    steps = *steps, 4 * steps[-1]
     trained = descend_both(rng, 20, X, Z, G, steps)
     targets = [svms(X, Z, M[-1]) for M in trained]
     print("\n(b) Random instances, n = 6, T = 8, d = 10, and the SVMs of the tokens selected at")
     print("    the end. Cosines, mean of 20 instances (the least).")
     table(steps, trained, targets, np.mean)
+    falls = [np.divide(*(1 - cosine(M, target[own])).mean(axis=1)[-2:])
+             for own, (M, target) in enumerate(zip(trained, targets))]
+    print("    In the last {:,} steps 1 - cosine falls to 1/{:.1f} for W, 1/{:.1f} for K Q^T."
+          .format(steps[-1] - steps[-2], *falls))
     ranks = np.linalg.matrix_rank(targets[1], tol=1e-9).mean(axis=1)
     print("    Mean rank of the SVMs for K Q^T: W_F {:.2f}, W_nuc {:.2f}.".format(*ranks))
 
@@ -221,12 +220,13 @@ STYLE = {"font.size": 14, "axes.titlesize": 15, "figure.labelsize": 14, "axes.gr
 
 
 def figure(path):
-    """Plot both limits of the two samples, cosines, singular values and shares of best tokens."""
+    """Plot both limits of the two samples, cosines and singular values of random instances."""
     import matplotlib.pyplot as plt
     plt.rcParams.update(STYLE)
-    canvas, ((plane, angle), (spectrum, share)) = plt.subplots(2, 2, figsize=(10, 8))
+    canvas, axes = plt.subplot_mosaic("pa;ss", figsize=(10, 8), height_ratios=[3, 2])
+    plane, angle, spectrum = [axes[name] for name in "pas"]
     names, colors = ("$W$", "$K Q^T$"), (VERMILLION, BLUE)
-    limits, steps = ("$W_F$", "$W_{nuc}$"), np.unique(np.geomspace(1, 4000, 50).astype(int))
+    limits = "$W_F$", "$W_{nuc}$"
 
     X, Z, G, W_F, W_nuc = two_samples(np.radians(60))
     for (x, y), name in zip([*W_F.T, W_nuc[:, 0]], ("$W_F$", "$W_F$", "$W_{nuc}$ (twice)")):
@@ -239,12 +239,12 @@ def figure(path):
                      scale_units="xy", scale=1, zorder=2)
     plane.text(0.35, -0.25, "$W$", color=VERMILLION)
     plane.text(0.95, 0.25, "$K Q^T$", color=BLUE)
-    plane.text(0.65, -0.85, "$K Q^T$, a slow start", color=BLUE)
+    plane.text(0.65, -0.85, "$K Q^T$, at a saddle", color=BLUE)
     plane.set(title="$W$ has two directions, $K Q^T$ only one", aspect="equal",
               xlabel="first entry of a column", ylabel="second entry",
               xlim=(-0.9, 2.5), ylim=(-1, 1.3))
 
-    rng = np.random.default_rng(0)
+    rng, steps = np.random.default_rng(0), np.unique(np.geomspace(1, 16000, 50).astype(int))
     X, Z, G = random_instances(rng, 20)
     for own, M in enumerate(descend_both(rng, 20, X, Z, G, steps)):
         found = svms(X, Z, M[-1])
@@ -258,24 +258,16 @@ def figure(path):
             spectrum.plot(range(1, 11), (sigma / sigma[:, :1]).mean(axis=0), line,
                           color=color, label=name)
     angle.legend(labelspacing=0.2)
-    angle.set(title="Each tends to its own SVM", xlabel="step", ylabel="1 - cosine")
+    angle.set(title="Each is nearer to its own SVM", xlabel="step", ylabel="1 - cosine")
     spectrum.text(4.2, 0.5, "$W_F$", color=GREY)
     spectrum.text(1.6, 0.15, "$W_{nuc}$", color=GREY)
     spectrum.legend()
-    spectrum.set(title="The nuclear norm makes the rank small", xticks=range(1, 11),
+    spectrum.set(title="The nuclear norm has a small rank", xticks=range(1, 11),
                  xlabel="k-th largest singular value", ylabel="ratio to the largest")
 
-    dimensions = [3, 5, 10, 20, 50]
-    shares = np.array([best_selected(d, 1000) for d in dimensions])
-    for p, line, color, shift, name in zip(shares.T, ("o-.", "s-"), colors, (0, 0.05), names):
-        errors = np.sqrt(p * (1 - p) / 40)
-        share.errorbar(np.arange(5) + shift, p, errors, fmt=line, color=color, label=name)
-    share.legend(loc="lower right")
-    share.set(title="Large d helps select the best tokens", xlabel="dimension d", ylim=0,
-              ylabel="share with all best tokens", xticks=range(5), xticklabels=dimensions)
     canvas.supxlabel(
         "$W$ is trained, or $K$ and $Q$. Dashes: the SVMs of least Frobenius norm, $W_F$, and\n"
-        "nuclear norm, $W_{nuc}$. Top left: columns of both. Bars: one standard error.")
+        "nuclear norm, $W_{nuc}$. Top left: their columns, on two samples. Else: random instances.")
     canvas.savefig(path)
 
 

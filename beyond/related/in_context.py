@@ -1,8 +1,12 @@
-"""Linear regression in context: linear attention does a step of preconditioned gradient descent.
+"""What does a trained linear attention layer compute in context?
+
+It does one step of preconditioned gradient descent on the examples of the prompt.
 
 Companion to "Fine-grained Analysis of In-context Linear Estimation: Data, Architecture, and Beyond"
-(Li, Rawat, Oymak, 2024, arXiv:2407.10005).  NumPy only.  `python beyond/related/in_context.py`
-prints the headline; with the name of a file, such as picture.png, it also plots the picture.
+(Li, Rawat, Oymak, 2024, arXiv:2407.10005).  NumPy only.
+
+    python beyond/related/in_context.py                     prints the headline
+    python beyond/related/in_context.py picture.png         also plots the picture
 
 Throughout this file we have:
 
@@ -20,12 +24,12 @@ Throughout this file we have:
     R          correlations of the tasks beta_i, the query's last        (n + 1, n + 1)
 
 What is the paper's, from its abstract: one layer of linear attention, or of the state-space model
-H3, does one step of preconditioned gradient descent (PGD); H3 can also weight the examples and then
-beats attention; new risk bounds under retrieval (RAG) and alignment; the best risk at low rank; how
-LoRA adapts to a shift of the task covariance.  From memory, not verified: the prompts and models,
-rag_approximation, and the best risk for Sx = Sb = I and at low rank.  Derived here: all gradients
-and all other risks.  Our choice: drift, the reduction of H3 to omega, sizes, spectra, training.  We
-found no official code and did not read the full text.
+H3, does one step of preconditioned gradient descent (PGD); H3 can also weight the examples, which
+can let it beat attention; new risk bounds under retrieval (RAG) and alignment; the best risk at low
+rank; how LoRA adapts to a shift of the task covariance.  From memory, not verified: the prompts and
+models, rag_approximation, and the best risk for Sx = Sb = I and at low rank.  Derived here: all
+gradients and all other risks.  Our choice: drift, the reduction of H3 to omega (so its step of PGD
+is built in), sizes, spectra, training.  We found no official code and did not read the full text.
 """
 
 import argparse
@@ -211,6 +215,7 @@ def excess(loss, params, W, task, batches):
 
 I5, I10 = np.eye(5), np.eye(10)
 HARMONIC = np.diag(1 / np.arange(1, 11)) * 10 / (1 / np.arange(1, 11)).sum()    # Sb of trace 10
+RETRIEVED = 0, 0.1, 0.2, 0.4, 0.6, 1
 FADING = 0.9 ** abs(np.subtract.outer(np.arange(31), np.arange(31)))            # R, n = 30
 
 
@@ -235,6 +240,18 @@ A drifting task, R_ij = 0.9^|i - j|, n = 30, d = 5: the least risk in closed for
 
     with equal weights of the examples, PGD              {equal:.4f}
     with the best weights, H3                            {best:.4f}""")
+    print("\nRetrieval: the least risk at the correlation a, in closed form, without noise\n")
+    print("               a = " + "".join(f"{a:10.1f}" for a in RETRIEVED) + "  large d, a = 1")
+    for n, d in (5, 5), (20, 5), (100, 5), (40, 20):
+        risks = "".join(f"{best_rag(n, d, a, 0)[1]:10.3f}" for a in RETRIEVED)
+        print(f"    n = {n:3}, d = {d:2}  {risks}{rag_approximation(n, d, 1, 0):13.3f}")
+    print("\nTasks shift from covariance I to diag(l), d = 10, n = 20: the least risk\n")
+    print("                  rank        0         1         2         3        10")
+    (old, _), square = best_map(20, I10, I10, 0), HARMONIC ** 2
+    for name, Sb in ("1/i", HARMONIC), ("1/i^2", 10 * square / np.trace(square)):
+        for start, W0 in ("W of rank r", 0), ("old W + LoRA", old):
+            risks = "".join(f"{best_map(20, I10, Sb, 0, W0, r)[1]:10.3f}" for r in (0, 1, 2, 3, 10))
+            print(f"    l ~ {name:5} {start:12}{risks}")
 
 
 BLUE, VERMILLION, GREY = "#0072B2", "#D55E00", "#444444"
@@ -273,12 +290,15 @@ def figure(path):
             trained = train(pgd_loss, [0 * I5], task, rng, 0.02, steps)
             L += excess(pgd_loss, trained, c * I5, task, 50)
             relation.plot(a, L / variance, marker, color=color, markersize=9)
-    relation.text(0.2, 0.235, "examples (retrieval)", color=BLUE)
-    relation.text(0.6, 0.14, "task\n(alignment)", color=VERMILLION)
-    relation.plot(grid, [rag_approximation(20, 5, a, 0) / 5 for a in grid], ":", color=GREY)
-    relation.text(0, 0.03, "dotted: formula\nfor retrieval\nat large d", color=GREY)
-    relation.set(title="Alignment helps; retrieval only at first", ylim=(0, 0.26),
-                 xlabel="correlation a with the query", ylabel="risk / risk of predicting 0")
+    for n in 5, 100:
+        closed = [np.divide(*best_rag(n, 5, a, 0)[1:]) for a in grid]
+        relation.plot(grid, closed, "--", color=BLUE)
+    for x, y, words in (0.42, 0.49, "retrieval, n = 5"), (0, 0.26, "n = 20"), (0, 0.015, "n = 100"):
+        relation.text(x, y, words, color=BLUE)
+    relation.text(0.45, 0.03, "alignment, n = 20", color=VERMILLION)
+    relation.set(title="Retrieval helps if examples are few", ylim=(0, 0.6),
+                 xlabel="correlation a with the query (d = 5)",
+                 ylabel="risk / risk of predicting 0")
 
     setting, (old, _) = (20, I10, HARMONIC, 0), best_map(20, I10, I10, 0)
     for W0, color, marker in (0 * I10, BLUE, "o"), (old, VERMILLION, "s"):
@@ -289,8 +309,8 @@ def figure(path):
             U, V, _ = train(low_rank_loss, start, (sample_linear, *setting), rng, 0.02, steps)
             low_rank.plot(r, risk(W0 + U @ V.T, *setting), marker, color=color, markersize=9)
     low_rank.text(2.3, 6, "W of rank r", color=BLUE)
-    low_rank.text(0, 1, "best W for the old tasks,\nplus LoRA of rank r", color=VERMILLION)
-    low_rank.set(title="New tasks: with LoRA a low rank is enough", ylim=(0, None),
+    low_rank.text(0, 1, "rank 0: the old W alone;\nthen with LoRA of rank r", color=VERMILLION)
+    low_rank.set(title="New tasks: the old W is nearly enough", ylim=(0, None),
                  xlabel="rank r", ylabel="risk on the new tasks")
 
     task = sample_drift, FADING, 5, 0

@@ -1,9 +1,12 @@
-"""Self-attention as a Markov chain: the prompt reweights the transitions.
+"""What does a trained attention layer generate?  Texts of a Markov chain that the prompt reweights.
+
+The layer multiplies the base chain by the tokens' counts in the prompt, and normalizes.
 
 Companion to "From Self-Attention to Markov Models: Unveiling the Dynamics of Generative
 Transformers" (Ildiz, Huang, Li, Rawat, Oymak, 2024, arXiv:2402.13512).  NumPy only.
-`python beyond/related/markov_chain.py` prints a table; with the name of a file, such as
-picture.png, it also plots the picture.
+
+    python beyond/related/markov_chain.py                   prints a table
+    python beyond/related/markov_chain.py picture.png       also plots the picture
 
 Throughout this file we have:
 
@@ -22,8 +25,9 @@ What is the paper's, from its abstract: a self-attention layer samples from a ba
 the context reweights; positional encodings scale the transitions; the chain can be learnt if the
 prompts cover it; a single trajectory collapses onto few tokens.  A secondary source states the rate
 K^2/n.  From memory, not verified: P is identified by which tokens occur together, and for K = 2 the
-exponent is -(2 - 1/p).  All formulas are derived here.  The chains and sizes are our choice.  We
-found no official code and did not read the full text.
+exponent is -(2 - 1/p).  C E^T = I (see attention) is the paper's.  All other formulas are derived
+here.  The chains and sizes are our choice.  We found no official code and did not read the full
+text.
 """
 
 import argparse
@@ -188,22 +192,16 @@ def gamma_law(r, t):
     return math.gamma(1 - r) * t ** (r - 1)
 
 
-def exponents(P):
-    """A (K, K), A_ji = P_ji / P_jj - 1: if j wins, the share of i falls as t^A_ji.  Derived.
-
-    When nearly all tokens are j, token i comes at the rate m_i P_ji / (m_j P_jj), where m_j is
-    about t.  So j can win exactly if A_ji < 0 for all other i.
-    """
-    return P / np.diag(P)[:, None] - 1
-
-
 def phase(P):
     """K = 2: a list of the tokens that can win, and the equilibrium x of token 1's share.  Derived.
+
+    When nearly all tokens are j, the other token i comes at the rate m_i P_ji / (m_j P_jj), where
+    m_j is about t.  So its share falls as t^(P_ji / P_jj - 1): j can win exactly if P_jj > P_ji.
 
     x / (1 - x) = P_10 (P_00 - P_01) / (P_01 (P_11 - P_10)).  While the share hardly moves, the last
     token is a fast chain, and at the equilibrium it spends just the share x of its time in 1.
     If both tokens can win, x is unstable and separates their basins.  If none can, x is stable and
-    nothing collapses.  If one wins, x is None.  The numbers within a row of P must differ.
+    nothing collapses.  If only one can win, x is None.  The numbers within a row of P must differ.
     """
     winners = [j for j in (0, 1) if P[j, j] > P[j, 1 - j]]
     if len(winners) == 1:
@@ -217,7 +215,7 @@ def demo():
     def row(what, predicted, measured):
         print(f"    {what:60s}{predicted:>9s}   {measured}")
 
-    rng, times = np.random.default_rng(0), [1000, 10000]
+    rng = np.random.default_rng(0)
     E, W = rng.standard_normal((5, 8)), rng.standard_normal((8, 8)) / 8
     x, b, P = rng.integers(5, size=12), rng.standard_normal(12), base_chain(E, W)
     difference = attention(E, W, x, b) - next_token(P, token_counts(x, 5, b), x[-1])
@@ -238,24 +236,20 @@ def demo():
     share = shares(np.array([[0.8, 0.2], [0.8, 0.2]]), np.ones((1000, 2)), [10000])
     row("rows (0.8, 0.2), (0.8, 0.2): mean share of 1, gamma_law",
         f"{gamma_law(0.25, 10000):.5f}", f"{share.mean():.5f}")
-    P = np.array([[0.8, 0.2], [0.6, 0.4]])
-    share = shares(P, np.ones((200, 2)), times)
-    row("rows (0.8, 0.2), (0.6, 0.4): runs in which token 0 leads", "most",
-        f"{100 * (share[1] < 0.5).mean():.0f} %")
-    row("    exponent of token 1's share after t = 10^3, median run", f"{exponents(P)[0, 1]:.2f}",
-        f"{np.median(np.log10(share[1] / share[0])):.2f}")
     P = np.array([[0.3, 0.7], [0.6, 0.4]])
-    share = shares(P, np.ones((200, 2)), times)[1]
+    share = shares(P, np.ones((200, 2)), [10000])
     row("rows (0.3, 0.7), (0.6, 0.4): no token wins; mean share of 1", f"{phase(P)[1]:.3f}",
         f"{share.mean():.3f} +- {share.std() / 200 ** 0.5:.3f}")
 
     x = phase(TWO_WINNERS)[1]
-    print(f"\nRows (0.7, 0.3), (0.4, 0.6): either token can win, 1 if it gets above {x:.3f}")
-    starts = [[1, 1], [300, 700], [273, 727], [240, 760]]
-    share = shares(TWO_WINNERS, np.repeat(starts, 400, axis=0), times)[1].reshape(4, 400)
-    for start, predicted, end in zip(starts, ("some", "few", "half", "most"), share):
-        row(f"from {start[0]} and {start[1]} copies, its share ends above that in", predicted,
-            f"{100 * (end > x).mean():.0f} % of 400 runs")
+    print("\nRows (0.7, 0.3), (0.4, 0.6): either token can win. Predicted: above the share")
+    print(f"{x:.3f} token 1 wins, if the text is long. In a short one the share may cross it.")
+    print("Of 400 runs end above it:")
+    starts = [[1, 1], [1, 3], [20, 60], [100, 300], [300, 700]]
+    share = shares(TWO_WINNERS, np.repeat(starts, 400, axis=0), [10000]).reshape(5, 400)
+    for (zeros, ones), end in zip(starts, share):
+        row(f"from {ones} of {zeros + ones} copies", f"{ones / (zeros + ones):.3f}",
+            f"{100 * (end > x).mean():.0f} %")
 
 
 BLUE, VERMILLION, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#444444"

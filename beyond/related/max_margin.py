@@ -1,8 +1,12 @@
-"""Attention trained by gradient descent selects tokens as a hard-margin SVM would.
+"""Which token does gradient descent select?  Attention as a hard-margin SVM.
+
+It selects a locally optimal token, and its query turns to the direction of that token's SVM.
 
 Companion to "Max-Margin Token Selection in Attention Mechanism" (Tarzanagh, Li, Zhang, Oymak,
-2023, arXiv:2306.13596).  NumPy only.  `python beyond/related/max_margin.py` prints the headline;
-with the name of a file, such as picture.png, it also plots the picture.
+2023, arXiv:2306.13596).  NumPy only.
+
+    python beyond/related/max_margin.py                   prints the headline
+    python beyond/related/max_margin.py picture.png       also plots the picture
 
 Throughout this file we have:
 
@@ -16,17 +20,14 @@ Throughout this file we have:
     alpha        the selected tokens, one in each sample                       (n,) ints
     D            differences of keys, D_it = k_i,alpha_i - k_it                (n, T, d)
     p_mm         the SVM of alpha: the shortest p with p.D_it >= 1 for t != alpha_i      (d,)
-    X, Y, v      for training p and v together: tokens (which are also the keys), labels +-1,
-                 and the head v, with G_it = Y_i v.x_it            (n, T, d), (n,), (d,)
 
 A token is locally optimal if it scores higher than its neighbours: the tokens t that are support
 vectors of its SVM, p_mm.D_it = 1.
 
 Paper (abstract): in the model (X v).softmax(X W p), gradient descent on p, or equivalently on W,
 converges in direction to a max-margin solution that separates locally optimal tokens from the
-others.  If p and v are trained together, the regularization paths tend to such solutions under
-some conditions.
-Official code (ucr-optml/max_margin_attention): experiments (a) to (d).
+others.  It also treats p and the head v trained together, which we leave out.
+Official code (ucr-optml/max_margin_attention): experiments (a) to (c) and normalized steps.
 Derived here: the gradient as a sum over pairs, `offset`, everything printed as predicted.
 From memory, unverified: the definition of "locally optimal".
 Our choice: the seeds.  The paper's full text was not read.
@@ -39,37 +40,34 @@ import numpy as np
 LOG_SLOPE = {"logistic": lambda f: -np.logaddexp(0, f), "linear": lambda f: 0 * f}  # ln(-l'(f))
 
 
-def hard_margin(A, b):
-    """w (d,) = argmin |w| subject to A w >= b, and its multipliers a (m,): w = A^T a, a >= 0.
+def hard_margin(A):
+    """w (d,) = argmin |w| subject to A w >= 1, and its multipliers a (m,): w = A^T a, a >= 0.
 
-    A is (m, d), b (m,).  Hildreth's dual coordinate ascent (our choice): row by row, change a_i
+    A is (m, d).  Hildreth's dual coordinate ascent (our choice): row by row, change a_i
     until that constraint holds with equality, or a_i is 0.  Raises ValueError if infeasible.
     """
     w, a, squares = np.zeros(A.shape[1]), np.zeros(len(A)), (A * A).sum(axis=1)
     for _ in range(5000):
         largest = 0.0
         for i in range(len(A)):
-            change = max(-a[i], (b[i] - A[i] @ w) / squares[i])
+            change = max(-a[i], (1 - A[i] @ w) / squares[i])
             a[i] += change
             w += change * A[i]
             largest = max(largest, abs(change))
         if largest < 1e-13 * (1 + a.max()):
             return w, a
-    if (A @ w - b).min() < -1e-6:
-        raise ValueError("infeasible: found no w with A w >= b")
+    if (A @ w).min() < 1 - 1e-6:
+        raise ValueError("infeasible: found no w with A w >= 1")
     return w, a
 
 
-def token_svm(K, alpha, margin=1.0):
-    """p_mm (d,) of the tokens alpha (n,), its multipliers a (n, T), 0 at alpha, and D (n, T, d).
-
-    margin (n, 1) replaces the 1 in p.D_it >= 1.  Official code.
-    """
+def token_svm(K, alpha):
+    """p_mm (d,) of the tokens alpha (n,), its multipliers a (n, T), 0 at alpha, and D (n, T, d)."""
     n, T, _ = K.shape
     others = np.arange(T) != np.reshape(alpha, (n, 1))               # (n, T)
     D = K[np.arange(n), alpha][:, None] - K                          # (n, T, d)
-    a, b = np.zeros((n, T)), margin * np.ones((n, T))
-    p, a[others] = hard_margin(D[others], b[others])
+    a = np.zeros((n, T))
+    p, a[others] = hard_margin(D[others])
     return p, a, D
 
 
@@ -116,8 +114,8 @@ def cosine(x, y):
 def descend(p, K, G, eta=0.1, steps=1000, kind="logistic", normalized=True):
     """Gradient descent from p (d,): the path (steps + 1, d).  Normalized steps have length eta.
 
-    Training W at fixed p is the same thing: W p moves as p does on the keys X, with eta |p|^2 in
-    the place of eta (derived here).  Official code.
+    Training W at fixed p is the same thing: W p moves as p does on the keys X, with a larger eta:
+    eta |p| if steps are normalized, else eta |p|^2 (derived here).  Official code.
     """
     path = [p]
     for _ in range(steps):
@@ -127,43 +125,14 @@ def descend(p, K, G, eta=0.1, steps=1000, kind="logistic", normalized=True):
     return np.array(path)
 
 
-def joint_descend(p, v, X, Y, eta=0.1, steps=1000):
-    """Normalized descent on p and v together, logistic loss, W = I: the last p (d,) and v (d,).
-
-    -dL/dv = mean_i |l'(f_i)| Y_i sum_t s_it x_it (derived here).  Official code.
-    """
-    for _ in range(steps):
-        G = Y[:, None] * (X @ v)                                     # (n, T)
-        u_p, _ = descent_direction(p, X, G)
-        s = np.exp(X @ p - (X @ p).max(axis=1, keepdims=True))       # (n, T)
-        s /= s.sum(axis=1, keepdims=True)
-        log_w = LOG_SLOPE["logistic"]((s * G).sum(axis=1))           # (n,), logarithms as above
-        w = np.exp(log_w - log_w.max()) * Y                          # (n,)
-        u_v = np.tensordot(w[:, None] * s, X)
-        p, v = p + eta * unit(u_p), v + eta * unit(u_v)
-    return p, v
-
-
-def joint_svm(X, Y, alpha):
-    """The SVMs p (d,) and v (d,) to which joint_descend turns.  Derived here.
-
-    v separates the labels of the selected tokens.  A sample that is no support vector of v has an
-    exponentially smaller |l'|.  There p must prefer the selected token, but needs no margin: the
-    1 becomes 0.
-    """
-    A = Y[:, None] * X[np.arange(len(X)), alpha]                     # (n, d)
-    v, _ = hard_margin(A, np.ones(len(A)))
-    p, _, _ = token_svm(X, alpha, margin=(A @ v < 1 + 1e-6)[:, None])
-    return p, v
-
-
 def offset(K, G, alpha, kind="logistic"):
     """The vector (d,), orthogonal to p_mm, from the ray of p_mm to where p runs.  Derived here.
 
     Far out, token t of sample i pulls p along D_it with the weight c_it e^(-p.D_it).  There f_i is
     the score of alpha_i, and c_it = |l'(f_i)| (f_i - G_it).  As p_mm = sum a_it D_it, the pulls of
     the support vectors add up to a step along the ray if p.D_it = ln(c_it / a_it) + const.  In
-    directions that the support vectors do not span, the start decides; there we return 0.
+    directions that the support vectors do not span, the start and the other tokens decide; there we
+    return 0.
     """
     p, a, D = token_svm(K, alpha)
     f = G[np.arange(len(G)), alpha]                                  # (n,)
@@ -185,14 +154,8 @@ def clusters(rng):
     return means + 0.2 * rng.standard_normal((3, 7, 2)), np.tile([1.0] + 6 * [0.5], (3, 1))
 
 
-def labelled(height):
-    """Experiment (c): X, Y; tokens 0 and x_i.  x_3 supports the SVM of v at height 1, not 1.5."""
-    x = np.array([[1.0, 1.0], [1.0, -1.0], [0.5, height]])
-    return np.stack([0 * x, x], axis=1), np.array([1, -1, 1])
-
-
 def two_samples(C):
-    """Experiment (d): K, G; tokens 0 and (1, 1) of score C, and tokens 0 and (1, -1) of score 1."""
+    """Experiment (c): K, G; tokens 0 and (1, 1) of score C, and tokens 0 and (1, -1) of score 1."""
     return np.array([[[0, 0], [1, 1]], [[0, 0], [1, -1]]]), np.array([[0, C], [0, 1]])
 
 
@@ -211,8 +174,8 @@ def demo():
             row += f"  {'ABC'[t]} {cosine(p, token_svm(THREE_KEYS, [t])[0]):.5f}"
         print(row)
     print("\n(b) Three samples. Predicted: p runs at a fixed distance beside the ray of its SVM,")
-    print("    so 1 - cos falls to a quarter when t doubles. The distance follows from the data if")
-    print("    there are two support vectors.")
+    print("    so 1 - cos falls to a quarter when t doubles, in the end. The distance follows from")
+    print("    the data if there are two support vectors.")
     print("    seed   1 - cos, t = 1000   t = 2000   ratio   predicted, t = 2000")
     for seed in range(4):
         K, G = clusters(np.random.default_rng(seed))
@@ -222,15 +185,7 @@ def demo():
         angle = np.linalg.norm(offset(K, G, [0, 0, 0])) / np.linalg.norm(path[2000])
         known = f"{angle ** 2 / 2:.2e}" if (a > 1e-9).sum() == 2 else "-"
         print(f"    {seed:4} {early:19.2e} {late:10.2e} {early / late:7.3f} {known:>21}")
-    print("\n(c) p and the head v trained together. Predicted: if x_3 is no support vector of v,")
-    print("    p needs no margin for it: p.x_3 >= 1 becomes p.x_3 >= 0.")
-    print("    height of x_3   cos of v   cos of p   SVM of p")
-    for height in 1.0, 1.5:
-        X, Y = labelled(height)
-        p_mm, v_mm = joint_svm(X, Y, [1, 1, 1])
-        p, v = joint_descend(np.array([0.0, -1.0]), np.array([-1.0, 0.0]), X, Y)
-        print(f"    {height:13} {cosine(v, v_mm):10.6f} {cosine(p, p_mm):10.6f}   {p_mm.round(3)}")
-    print("\n(d) Two samples. Predicted: p turns to (1, 0); its second entry tends to a constant,")
+    print("\n(c) Two samples. Predicted: p turns to (1, 0); its second entry tends to a constant,")
     print("    which the loss and the score C of the first sample decide.")
     print("    loss         C    predicted     measured")
     for kind, C in ("linear", 10), ("logistic", 10), ("logistic", 100):
@@ -246,7 +201,7 @@ STYLE = {"font.size": 14, "axes.titlesize": 15, "figure.labelsize": 14, "axes.gr
 
 
 def figure(path):
-    """Plot angles of (a), how fast (b) converges, and the paths of (d)."""
+    """Plot angles of (a), how fast (b) converges, and the paths of (c)."""
     import matplotlib.pyplot as plt
     plt.rcParams.update(STYLE)
     canvas, ((left, right), (speed, beside)) = plt.subplots(2, 2, figsize=(10, 8))

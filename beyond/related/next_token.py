@@ -1,8 +1,12 @@
-"""Next-token prediction by one attention layer: a hard choice by priority, a soft mix within ties.
+"""What does a trained attention layer retrieve, and what does it mix?
+
+It retrieves the component of highest priority, and mixes the tokens of this component.
 
 Companion to "Mechanics of Next Token Prediction with Self-Attention" (Li, Huang, Ildiz, Rawat,
-Oymak, 2024, arXiv:2403.08081).  NumPy only.  `python beyond/related/next_token.py` prints the
-headline; with the name of a file, such as picture.png, it also plots the picture.
+Oymak, 2024, arXiv:2403.08081).  NumPy only.
+
+    python beyond/related/next_token.py                     prints the headline
+    python beyond/related/next_token.py picture.png         also plots the picture
 
 Throughout this file we have:
 
@@ -32,24 +36,24 @@ import argparse
 import numpy as np
 
 
-def hard_margin(A, b):      # as in max_margin.py; each file is copied alone
-    """w (d,) = argmin |w| subject to A w >= b, and its multipliers a (m,): w = A^T a, a >= 0.
+def hard_margin(A):         # as in max_margin.py; each file is copied alone
+    """w (d,) = argmin |w| subject to A w >= 1, and its multipliers a (m,): w = A^T a, a >= 0.
 
-    A is (m, d), b (m,).  Hildreth's dual coordinate ascent (our choice): row by row, change a_i
+    A is (m, d).  Hildreth's dual coordinate ascent (our choice): row by row, change a_i
     until that constraint holds with equality, or a_i is 0.  Raises ValueError if infeasible.
     """
     w, a, squares = np.zeros(A.shape[1]), np.zeros(len(A)), (A * A).sum(axis=1)
     for _ in range(5000):
         largest = 0.0
         for i in range(len(A)):
-            change = max(-a[i], (b[i] - A[i] @ w) / squares[i])
+            change = max(-a[i], (1 - A[i] @ w) / squares[i])
             a[i] += change
             w += change * A[i]
             largest = max(largest, abs(change))
         if largest < 1e-13 * (1 + a.max(initial=0)):
             return w, a
-    if (A @ w - b).min() < -1e-6:
-        raise ValueError("infeasible: found no w with A w >= b")
+    if (A @ w).min() < 1 - 1e-6:
+        raise ValueError("infeasible: found no w with A w >= 1")
     return w, a
 
 
@@ -115,7 +119,7 @@ def directional_part(E, x, y):
     rows = rows[~inside] - project(basis, rows[~inside])
     if (np.abs(rows).max(axis=1) < 1e-9).any():
         raise ValueError("infeasible: an inequality contradicts the equalities")
-    w, _ = hard_margin(rows, np.ones(len(rows)))
+    w, _ = hard_margin(rows)
     return w.reshape(E.shape[1], -1), basis
 
 
@@ -210,10 +214,13 @@ def demo():
         W, E, x, y = random_instance(np.random.default_rng(seed))
         W_svm, basis = directional_part(E, x, y)
         W = train(W, E, x, y, [4000], eta=0.01, normalized=True)[0]
-        found.append(compare(W, W_svm, finite_part(E, x, y), basis))
+        W_fin = finite_part(E, x, y)
+        found.append([*compare(W, W_svm, W_fin, basis), np.linalg.norm(W_fin)])
     print("\n10 random instances, 4000 normalized steps of 0.01: least, mean, most")
-    for name, values in zip(("cos(W, W_svm)", "off S_fin", "|P_fin W - W_fin|"), np.array(found).T):
+    for name, values in zip(("cos(W, W_svm)", "off S_fin", "|P_fin W - W_fin|", "|W_fin|"),
+                            np.array(found).T):
         row(name, [values.min(), values.mean(), values.max()])
+    print(f"W_fin is 0 in {(values < 1e-9).sum()} of them. Half a step is {0.01 / 2}.")
 
 
 BLUE, VERMILLION, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#444444"

@@ -123,9 +123,11 @@ def test_without_its_first_singular_pair_a_product_stays_at_the_saddle():
 def test_the_headline():
     out = headline("attention_svm")
     rows = re.findall(r"^ +\d+" + 4 * r" +([\d.]+) \(([\d.]+)\)" + "$", out, re.M)
-    two, random = np.array(rows, float)[[2, 5]]       # average, least of each column at the end
+    two, random = np.array(rows, float)[[2, 6]]       # average, least of each column at the end
     assert "predicted 1.632993, solver 1.632993, proven to be at least 1.632993" in out
-    assert "W_F 6.00, W_nuc 3.25" in out            # mean ranks
+    ranks = re.search(r"W_F (\S+), W_nuc (\S+)\.\n", out).groups()
+    assert float(ranks[0]) > 5.5 and float(ranks[1]) < 4.5
+    assert int(re.search(r"above 0.998 in (\d+) of the 20 starts", out)[1]) >= 17
     assert two[0] > 0.9999 and two[6] > 0.998         # W to W_F, K Q^T to W_nuc
     np.testing.assert_allclose(two[[2, 4]], np.cos(np.pi / 6), atol=0.005)
-    assert random[0] > 0.999 and random[6] > 0.97 and random[[2, 4]].max() < 0.9
+    assert random[0] > 0.999 and 0.98 < random[6] < 0.997 and random[[2, 4]].max() < 0.9

@@ -139,7 +139,7 @@ def test_descent_on_the_risk_at_a_fixed_rank_ends_at_the_closed_form(rank, W0):
         return None, dW @ V, dW.T @ U
 
     start = 0.5 * np.random.default_rng(0).standard_normal((2, 3, rank))
-    U, V, _ = ic.train(loss, [*start, W0], (lambda rng, B: (),), None, 0.1, 200)
+    U, V, _ = ic.train(loss, [*start, W0], (lambda rng, B: (),), None, 0.1, 2000)
     best = ic.best_map(*setting, W0, rank)[1]
     assert best * (1 - 1e-12) < ic.risk(W0 + U @ V.T, *setting) < best * (1 + 1e-4)
 
@@ -170,7 +170,15 @@ def test_excess_is_a_difference_of_risks_on_the_same_prompts():
 
 def test_the_headline():
     rows = [line for line in headline("in_context").splitlines() if line[:4] == "    "]
-    zero, best, more, learned, off, equal, weighted = [float(row.split()[-1]) for row in rows]
+    zero, best, more, learned, off, equal, weighted = [float(row.split()[-1]) for row in rows[:7]]
     assert zero == 5 and best == pytest.approx(5 - 100 / 26, abs=1e-4)
     assert abs(more) < 0.01 and best < learned < best + 0.006 and 0 < off < 0.04
     assert equal > 4.35 and weighted == pytest.approx(3.468, abs=1e-3)
+    few, some, many, wide = [[float(x) for x in row.split()[-7:-1]]
+                             for row in rows if row[4:7] == "n ="]
+    assert few == sorted(few)[::-1] and wide == sorted(wide)[::-1]
+    assert min(some) == some[3] < some[-1] < some[0]
+    assert 0.97 * many[0] < min(many) and many[0] < many[2] < many[-1]
+    shift = [[float(x) for x in row.split()[-5:]] for row in rows if row[4:7] == "l ~"]
+    assert 10 - shift[1][0] > 0.94 * (10 - shift[0][-1])            # what the old W alone gains
+    assert shift[3][3] > shift[2][3]                                # plain low rank is better

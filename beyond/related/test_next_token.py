@@ -39,7 +39,7 @@ def test_w_svm_satisfies_kkt_with_equalities(name):
     assert np.allclose(basis @ basis.T, np.eye(np.linalg.matrix_rank(equal)))
     assert np.allclose(nt.project(basis, equal), equal)
     off = above - above @ np.linalg.pinv(equal) @ equal            # (m, d * d), orthogonal to equal
-    _, a = nt.hard_margin(off, np.ones(len(off)))
+    _, a = nt.hard_margin(off)
     assert np.allclose(off.T @ a, W_svm.ravel(), rtol=0, atol=1e-9) and (a >= 0).all()
     assert np.allclose(a * (above @ W_svm.ravel() - 1), 0, atol=1e-9)
 
@@ -133,5 +133,5 @@ def test_the_headline():
     assert distance < 1e-3 and 9 < distance / later[2] < 11           # it falls as 1/t
     assert ratio == pytest.approx(3, abs=0.005)
     assert attention == pytest.approx([3 / 4, 1 / 4, 0, 0], abs=2e-3)
-    least = [float(row[-3]) for row in rows[-3:]]                     # of 10 random instances
+    least = [float(row[-3]) for row in rows[-5:-2]]                     # of 10 random instances
     assert min(least[:2]) > 0.97 and 0.004 < least[2] < 0.006

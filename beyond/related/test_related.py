@@ -1,7 +1,6 @@
 """What the tests of the seven files share: `python -m pytest beyond/related/test_related.py`."""
 
 import functools
-import runpy
 import shutil
 import subprocess
 import sys
@@ -41,10 +40,11 @@ def headline(name):
 
 @pytest.mark.parametrize("name", ["max_margin", "single_location"])      # the others take longer
 def test_all_words_of_a_picture_can_be_read(name, monkeypatch):
-    saved = []
+    saved, module = [], import_module(name)
     monkeypatch.setattr(Figure, "savefig", lambda canvas, path: saved.append(canvas))
+    monkeypatch.setattr(module, "FALL_STEPS", 5000, raising=False)          # of single_location.py
     with rc_context():
-        import_module(name).figure("picture.png")
+        module.figure("picture.png")
         canvas, = saved
         canvas.draw_without_rendering()
         for text in canvas.findobj(Text):
@@ -53,6 +53,12 @@ def test_all_words_of_a_picture_can_be_read(name, monkeypatch):
         assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height
         for one, other in combinations([axes.get_tightbbox() for axes in canvas.axes], 2):
             assert not one.overlaps(other)
+    if name == "single_location":                               # words say which curve is which
+        learnt = canvas.axes[1]
+        words = {text.get_color(): text.get_text()[:3] for text in learnt.texts}
+        end = {word: [line.get_ydata()[-1] for line in learnt.lines
+                      if words[line.get_color()] == word] for word in ("val", "key")}
+        assert min(end["val"]) > max(end["key"])
 
 
 def test_these_are_the_seven_files_of_the_readme():
@@ -61,11 +67,3 @@ def test_these_are_the_seven_files_of_the_readme():
     for name in NAMES:
         assert f"\npython beyond/related/{name}.py\n" in readme
         assert f"](figures/{name}.png)" in readme and (FOLDER / f"figures/{name}.png").exists()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_word_that_begins_with_a_dash_is_no_picture(name, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", [name, "-x"])
-    with pytest.raises(SystemExit, match="2"):
-        runpy.run_path(FOLDER / f"{name}.py", run_name="__main__")
-    assert not capsys.readouterr().out                          # nothing has run

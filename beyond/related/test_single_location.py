@@ -1,6 +1,7 @@
 """Tests of single_location.py: `python -m pytest beyond/related/test_single_location.py`."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -41,31 +42,17 @@ def random_point(seed):
     return sl.overlaps(*sl.start(rng, d, on_M=False)), (d, L, rng.uniform(0.1, 0.8))
 
 
-@pytest.fixture(scope="module")
-def batch():
-    """Samples of the task with noise 0.3, d = 12, L = 4."""
-    return sl.sample_task(np.random.default_rng(0), 100_000, 12, 4, eps=0.3)
-
-
-def test_norms_and_positions_do_not_tell_which_token_decides(batch):
-    X, _, J = batch
-    for position in J, (J + 1) % 4:
-        assert standard_errors((X[np.arange(len(X)), position] ** 2).sum(axis=1), 12) < 4
-    assert np.abs(4 * np.bincount(J) / len(X) - 1).max() < 4 * math.sqrt(3 / len(X))
-
-
-@pytest.mark.parametrize("seed", [0, 1])
-def test_the_exact_risk_is_that_of_samples(batch, seed):
-    X, y, _ = batch
-    k, v = sl.start(np.random.default_rng(seed), 12, on_M=False)
-    squares = (sl.forward(k, v, X, 0.6) - y) ** 2
-    assert standard_errors(squares, 0.09 + sl.risk(*sl.overlaps(k, v), 12, 4, 0.6)) < 4
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_the_exact_risk_is_that_of_its_definition_by_quadrature(seed):
     point, sizes = random_point(seed)
     assert sl.risk(*point, *sizes) == pytest.approx(risk_by_quadrature(*point, *sizes), rel=1e-11)
+
+
+def test_samples_have_the_exact_risk():
+    k, v = sl.start(np.random.default_rng(1), 12, on_M=False)
+    X, y, _ = sl.sample_task(np.random.default_rng(0), 100_000, 12, 4)
+    squares = (sl.forward(k, v, X, 0.6) - y) ** 2
+    assert standard_errors(squares, sl.risk(*sl.overlaps(k, v), 12, 4, 0.6)) < 4
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -77,15 +64,42 @@ def test_gradients_of_the_exact_risk_in_k_and_v(seed):
         np.testing.assert_allclose(grad, expected, rtol=1e-7, atol=1e-8)
 
 
-@pytest.mark.parametrize("on_M", [True, False])
-def test_the_recursion_and_four_coordinates_are_descent_in_d_dimensions(on_M):
-    path = sl.experiment(2, on_M, d=60, L=5, lam=0.4, alpha=0.02, steps=300)
-    assert (np.abs(path[:, -1] - path[:, 0]).max(axis=0) > 0.3).all()
+def test_on_m_the_slopes_are_erf_and_its_derivative_times_a_residual():
+    kappa, nu, lam = 0.3, 0.5, 0.4
+    _, slopes = sl.risk_and_slopes(kappa, nu, 0, 0, 0, 50, 6, lam)
+    s2 = 1 + 2 * lam ** 2 * sl.G2
+    a = lam * 5 * kappa / math.sqrt(s2)
+    b = a / math.sqrt(2 * s2 - 1)
+    expected = [2 / math.sqrt(math.pi) * math.exp(-a * a) * (math.erf(b) - nu) * a / kappa,
+                -math.erf(a), 0, 0, 0]
+    assert list(slopes) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", sl.PLACES)
+def test_four_coordinates_are_descent_in_d_dimensions(name, monkeypatch):
+    on_M, lam, fall = sl.PLACES[name][0], 0.4, 10 * sl.PLACES[name][2]
+    monkeypatch.setitem(sl.PLACES, name, (on_M, lam, fall))
+    path = sl.experiment(["falling", name], 2, [0, 299, 300], d=60, L=5, alpha=0.02)[:, :, 1]
+    assert (abs(path[:, -1] - path[:, 0]).max(axis=0) > 0.3).all()
+    assert (abs(path[2:]).max() < 1e-14) == on_M                    # what starts on M stays on M
     for seed in range(2):
         k, v = sl.start(np.random.default_rng(seed), 60, on_M)
         assert k @ k == pytest.approx(1) and v @ v == pytest.approx(1)
-        assert (np.abs(sl.overlaps(k, v)[2:]).max() < 1e-15) == on_M
-        np.testing.assert_allclose(path[..., seed], sl.pgd(k, v, 60, 5, 0.4, 0.02, 300), atol=1e-12)
+        for t in range(301):
+            if t in (0, 299, 300):
+                seen = path[:, [0, 299, 300].index(t), seed]
+                np.testing.assert_allclose(seen, sl.overlaps(k, v), atol=1e-12)
+            grads = sl.risk_grads(k, v, 60, 5, lam / (1 + fall * t))
+            k, v = (sl.projected_step(w, dw, 0.02) for w, dw in zip((k, v), grads))
+
+
+def test_argmax_nearly_has_its_bound_and_the_hidden_directions_leak():
+    X, y, _ = sl.sample_task(np.random.default_rng(0), 100_000, 20, 5)
+    chosen = X[..., 0].argmax(axis=1)
+    R = ((X[np.arange(len(X)), chosen, 1] - y) ** 2).mean()
+    assert 0.8 < R / sl.oracles(20, 5, 0.1)["argmax of x.k*"] < 1
+    leak = 9 * 2 / math.pi * math.asin(0.02 / 1.02)                 # 9 E erf(0.1 G)^2
+    assert sl.at_truth(400, 10, 0.1) > leak == pytest.approx(sl.at_truth(4e5, 10, 0.1), rel=1e-9)
 
 
 def test_least_squares_reaches_the_risk_of_the_best_linear_predictor():
@@ -110,14 +124,16 @@ def test_the_swapped_point_is_stationary(d, lam):
 
 
 def test_the_headline():
-    """Rows have a place, a step, median R, max R, least |kappa|, least |nu|, found, swapped."""
-    rows = [line.split() for line in headline("single_location").splitlines()]
-    [(mean, error)] = [(float(row[3]), float(row[5])) for row in rows if "samples" in row]
-    assert abs(mean - sl.oracles(**sl.SETTINGS)["k = k*, v = v*"]) < 4 * error < 0.03
-    table = {(row[-8], int(row[-7])): [float(entry) for entry in row[-6:]]
-             for row in rows if len(row) in (8, 9) and row[-8] in ("M", "sphere")}
-    median, largest, kappa, nu, *counts = table["M", 20_000]
-    assert 0.1135 <= median <= largest < 0.114 and kappa > 0.97 and nu == 1 and counts == [30, 0]
-    assert table["M", 2000][3] > 0.9 > 0.6 > table["M", 2000][2]        # the value comes first
-    median, largest, *_, found, swapped = table["sphere", 5000]
+    """Rows have a start, a step, lam, median R, max R, R of k*, v*, found, swapped."""
+    out = headline("single_location")
+    [(mean, error)] = re.findall(r"v\*, on 2000 samples +(\S+) \+- (\S+)", out)
+    assert abs(float(mean) - sl.at_truth(**sl.SETTINGS)) < 4 * float(error) < 0.03
+    assert "argmax of x.k*, on 2000 samples  0.0000 +- 0.0000" in out
+    found = re.findall(r"^    (on M|anywhere|falling) +(\d+)(.*)$", out, re.M)
+    table = {(name, int(t)): [float(x) for x in row.split()] for name, t, row in found}
+    _, median, largest, truth, *counts = table["on M", 20_000]
+    assert truth == 0.1135 <= median <= largest < 0.114 and counts == [30, 0]
+    _, median, largest, _, found, swapped = table["anywhere", 20_000]
     assert found + swapped == 30 and 5 < found < 25 and 0.1155 <= median <= largest < 0.117
+    lam, median, _, truth, found, swapped = table["falling", 20_000]
+    assert lam == 0.333 and median < truth + 0.001 and found + swapped == 30 and found > 24
