@@ -135,7 +135,7 @@ def kept_error(S, q, Y):
 
     To leading order, for multipliers l_k > 0 of late_block, if B tends to it.  Near the end M is
     diag(m) + u 1^T with m_j + q u_j the same for all j: selected logits are equal, and k lies m_k
-    below.  With x_k = e^(-m_k) and the best alpha, L is proportional to
+    below them.  With x_k = e^(-m_k) and the best alpha, L is proportional to
         sum_k x_k^2 + sum_k (x_k - mean x)^2 / (T - 1).
     C moves by -lr dL/dM, and has to grow along C*.  So x_k (T x_k - mean x) is proportional to l_k.
     At q_test the logits of a subset differ by (q_test - q)(u_j - u_k), where u_j = ln(x_j)/q and a

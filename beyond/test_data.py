@@ -1,5 +1,7 @@
 """Tests of data.py:  python -m pytest beyond/test_data.py"""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -10,16 +12,14 @@ import plots
 import train
 
 
-@pytest.mark.parametrize("name, settings", (
-    ("fixed", {"pe": "fixed", "law": "orthonormal", "d_e": 5}),
-    ("net", {"model": "fcn", "hidden": [7]})))
-def test_moved_numbers_counts_the_weights_that_training_moves(name, settings):
-    """For stochastic encodings test_two_numbers.py has the exact test."""
-    given = data.TASK | settings | {"batch": 30, "lr": 0.1, "T": 5, "steps": 20}
-    first, last = train.start(train.Settings(**given)), train.train(**given)
-    weights = [key for key in last if key in ("W", "V") or key.startswith(("weight", "bias"))]
-    moved = sum((first[key] != last[key]).sum() for key in weights)
-    assert data.moved_numbers(5, 3, 7)[name] == moved
+@pytest.mark.parametrize("a", (0, 5))
+def test_d_sequences_are_fitted_by_any_attention_and_more_by_the_task_only(a):
+    rng = np.random.default_rng(0)
+    for N in 2, 3, 4, 40:
+        left = np.mean([data.fit(rng, N, 10, 3, 2, a) for _ in range(50)])
+        assert left < 1e-12 if N <= 3 else left > 1e-6
+    exact = 8 / (2 * math.exp(2 * a) + 8)           # of many, with the best alpha: plateau.py
+    assert data.fit(rng, 40_000, 10, 3, 2, a) == pytest.approx(exact, rel=0.03)
 
 
 def test_the_figure_counts_the_seeds_that_learn(monkeypatch, capsys):
@@ -39,4 +39,5 @@ def test_the_figure_counts_the_seeds_that_learn(monkeypatch, capsys):
 
 def test_the_file_runs_beside_two_numbers(tmp_path):
     out = run_alone(tmp_path, "data.py", "two_numbers.py")
-    assert [line.split()[1] for line in out.splitlines()[-3:]] == ["10", "529", "10083"]
+    rows = [line.split() for line in out.splitlines()[-5:]]
+    assert [N for N, *left in rows if left == ["0.000"] * 3] == ["2", "3"]

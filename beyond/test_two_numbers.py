@@ -85,9 +85,9 @@ def test_on_fixed_sequences_stochastic_encodings_leave_1_plus_d_squared_numbers(
     for _ in range(5):
         _, dW, dV = (sum(part) / len(E) for part in zip(*[
             sts.loss_and_grads(W, V, X, y, e) for e in E]))
-        W, V = W - 4 * dW, V - 4 * dV
+        W, V = W - dW, V - dV
     np.testing.assert_allclose(W, W[d, d] * sts.ground_truth(d, d_e)[0], rtol=0, atol=1e-13)
-    assert abs(V[:, d:]).max() < 1e-13 and abs(W[d, d]) > 0.01 and abs(V[0, 1] - V[1, 0]) > 0.01
+    assert abs(V[:, d:]).max() < 1e-13 and abs(W[d, d]) > 1e-4 and abs(V[0, 1] - V[1, 0]) > 0.01
 
 
 def test_descent_can_start_anywhere():
