@@ -116,9 +116,8 @@ def width_lower_bound(m, T, d, q):
         L >= 1/2 [ max(d - m, 0) / T + max(T d - max(m, d), 0) (T - q) / (q T (T - 1)) ]
 
     It holds on average over X i.i.d. N(0, 1) and an independent uniform y (a batch can be
-    memorized), and whatever follows the first linear map, unless it reads X again: any depth, any
-    nonlinearity.  The weights of the first layer must not depend on y; random weights have the
-    bound for each outcome.  It falls in m from d/(2q) at m = 0 to 0 at m = T d.
+    memorized), and for any layers after the first, unless they read X again.  The first weights
+    must not depend on y; random ones have the bound for each outcome.  It falls to 0 at m = T d.
 
     Derived as follows.  Let x = vec(X), in R^(T d).  The target is H x, with
     H = (1/q) kron(1_y^T, I_d), where 1_y is the indicator of y and kron the Kronecker product.
