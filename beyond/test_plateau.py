@@ -56,6 +56,12 @@ def test_noise_makes_the_plateau_of_train_py_longer_by_the_derived_factor(n, K):
     assert math.isclose(steps, plateau.plateau(T, d, q, lr, n, T, K), rel_tol=0.06)
 
 
+def test_without_noise_holds_the_token_PE_block_at_0_and_no_other():
+    run = plateau.without_noise(0, 20, T=8, d=2, q=2, d_e=10, lr=1.0)
+    assert not run["W"][:2, 2:].any() and run["W"][2:, 2:].all() and run["V"].all()
+    assert np.isfinite(run["loss"]).all()
+
+
 def test_the_file_runs_beside_two_numbers(tmp_path):
     out = run_alone(tmp_path, "plateau.py", "two_numbers.py")
     _, _, *default = out.splitlines()[-1].split()

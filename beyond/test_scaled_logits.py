@@ -45,6 +45,10 @@ def test_outputs_are_means_over_the_draws_of_a_test(pe):
     run = train.train(**SMALL | {"pe": pe, "steps": 40})
     X, y = sts.sample_sts(train.stream(run["config"], "tests", 14, 2), 8, 14, 2, 2, np.float32)
     E = [train.encodings(run, 14, 1, "tests", 14, 2, k)[0] for k in range(16)]
+    c, B = run["config"], run["W"][run["config"].d:, run["config"].d:]
+    own = np.mean([e @ B @ e for e in run["E"][:c.T]]) if pe == "fixed" else np.diag(B).mean()
+    assert scaled_logits.length_factor(run, 14, 2) == pytest.approx(
+        scaled_logits.scaled(own, c.T, c.q, 14, 2) / own, rel=1e-5)
     found, target = scaled_logits.end_outputs(run, 14, 2, 8)
     for f, factor in zip(found, (1, scaled_logits.length_factor(run, 14, 2))):
         allclose(f, sts.output(run["W"] * factor, run["V"], X, y, np.array(E)), rtol=1e-4)
