@@ -13,13 +13,15 @@ change: delete it if you change the program.
 import train        # before NumPy, since it sets the number of threads
 
 import argparse
+import dataclasses
 import os
 import shlex
+import signal
 import sys
 import textwrap
 from contextlib import suppress
 from pathlib import Path
-from subprocess import PIPE, STDOUT, Popen
+from subprocess import DEVNULL, PIPE, Popen
 from time import sleep
 
 import matplotlib.pyplot as plt
@@ -61,49 +63,62 @@ QUICK |= dict.fromkeys(ADAM, {"T": 50, "d_e": 100, "steps": 600})
 
 
 def command(path, settings):
-    """What Python has to run to train this run, or to go on with it; [] if its file is finished."""
-    program, out, flags = os.path.relpath(train.__file__), os.path.relpath(path), []
+    """What Python has to run to train this run, or to go on with it; [] if its file is finished.
+
+    A file with other settings is deleted.
+    """
+    program, out = os.path.relpath(train.__file__), os.path.relpath(path)
+    c, flags = train.Settings(**settings), []
     with suppress(ValueError):                  # if there is no file, or an older program's
         run = train.load(path)
-        if run["config"] == train.Settings(**settings):
-            return [] if run["t"] == run["config"].steps else [program, "--resume", out]
-    path.unlink(missing_ok=True)
+        if run["config"] == c:
+            return [] if run["t"] == c.steps else [program, "--resume", out]
+    if path.exists():
+        train.start(dataclasses.replace(c, eval_sequences=1))   # a wrong setting is refused first
+        path.unlink()
     for name, value in settings.items():
-        flags.append("--" + name.replace("_", "-"))
-        flags += [] if value is True else map(str, value if isinstance(value, list) else [value])
+        flag = "--" + name.replace("_", "-")
+        if value is True:
+            flags.append(flag)
+        elif isinstance(value, list):
+            flags += [flag, *map(str, value)]
+        elif value is not False:
+            flags += [flag, str(value)]
     return [program, *flags, "--out", out]
 
 
 def train_all(commands, jobs):
-    """Run these commands, some at a time.  They print little.  If one fails, all are stopped."""
+    """Run these commands, some at a time.  If one fails, or at Ctrl-C or kill, all are stopped."""
     waiting, running = [*enumerate(commands, 1)], []
+    at_kill = signal.signal(signal.SIGTERM, signal.default_int_handler)     # the same as at Ctrl-C
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
                 i, words = waiting.pop(0)
                 print(f"{i:3} of {len(commands)}: {shlex.join(['python', *words])}", flush=True)
-                running.append(Popen([sys.executable, *words], stdout=PIPE, stderr=STDOUT))
+                running.append(Popen([sys.executable, *words], stdout=DEVNULL, stderr=PIPE))
             sleep(0.05)
             for run in [run for run in running if run.poll() is not None]:
                 running.remove(run)
                 if run.returncode:
-                    *_, last = [b"it was killed"] if run.returncode < 0 else run.stdout
+                    *_, last = [b"it was killed"] if run.returncode < 0 else run.stderr
                     raise ChildProcessError(f"{run.args[-1]}: {last.decode().strip()}")
     finally:
         for run in running:
             run.terminate()
+        signal.signal(signal.SIGTERM, at_kill)
 
 
 def trained(arms, folder=train.RUNS / "figures", jobs=os.cpu_count(), seeds=SEEDS):
     """The runs of each arm, one for each seed.  Those that the folder does not keep are trained."""
-    wanted = {folder / f"{name} seed {seed}.npz": arm | {"seed": seed}
-              for name, arm in arms.items() for seed in seeds}
-    missing = [words for item in wanted.items() if (words := command(*item))]
-    print(f"{len(missing)} runs to train; {len(wanted) - len(missing)} are kept in {folder}: "
+    paths = {name: [folder / f"{name} seed {seed}.npz" for seed in seeds] for name in arms}
+    commands = [command(path, arms[name] | {"seed": seed})
+                for name in arms for path, seed in zip(paths[name], seeds)]
+    missing = [words for words in commands if words]
+    print(f"{len(missing)} runs to train; {len(commands) - len(missing)} are kept in {folder}: "
           "if you changed the program, delete them", flush=True)
     train_all(missing, jobs)
-    runs = map(train.load, wanted)
-    return {name: [next(runs) for _ in seeds] for name in arms}
+    return {name: [train.load(path) for path in paths[name]] for name in arms}
 
 
 # What a figure shows of its runs
@@ -132,8 +147,8 @@ def band(axis, x, curves, color, **style):
     axis.fill_between(x, curves.min(0), curves.max(0), color=color, alpha=0.25, linewidth=0)
 
 
-def zero_line(axis, level, text="zero predictor"):
-    """A dotted line at the error of the zero predictor."""
+def dotted_line(axis, level, text="zero predictor"):
+    """A dotted line with a name, such as that of the zero predictor at its error."""
     axis.axhline(level, color=THEORY, linestyle=":", linewidth=1.5)
     axis.text(0.98, level, text, transform=axis.get_yaxis_transform(), color=THEORY, ha="right",
               va="bottom")
@@ -142,7 +157,8 @@ def zero_line(axis, level, text="zero predictor"):
 def caption(figure, text, c=None):
     """A text below the figure, followed by the settings c that all its runs share."""
     if c:
-        text += (f" T = {c.T}, q = {c.q}, d = {c.d}, $d_e$ = {c.d_e}, "
+        size = f"$d_e$ = {c.d_e}" if c.model == "attention" else f"hidden units: {c.hidden}"
+        text += (f" T = {c.T}, q = {c.q}, d = {c.d}, {size}, "
                  f"{train.OPTIMIZERS[c.optimizer]}, lr = {c.lr:.3g}, "
                  f"{'fresh batches' if c.fresh else 'one full batch'} of {c.batch} sequences.")
     text = text.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
@@ -159,7 +175,7 @@ def figure_1(runs):
         axis.set_prop_cycle(color=SHADES)
         axis.set(xlabel="step t", xticks=np.linspace(0, c.steps, 3))
     left.plot(t, L.T)
-    zero_line(left, c.d / (2 * c.q))
+    dotted_line(left, c.d / (2 * c.q))
     left.set(title="training loss L", ylim=(0, 1.1 * c.d / (2 * c.q)))
     middle.plot(t, 1 / L.T)
     late, end = t[50:], np.mean(1 / L[:, -1])
@@ -188,7 +204,7 @@ def error_curves(stochastic, fixed, rows, scale):
             band(axis, t, shares(stochastic, T, q), STOCHASTIC,
                  label=f"stochastic,\nmean of\n{c.eval_draws} draws")
             band(axis, t, shares(fixed, T, q), FIXED, linestyle="--", label="fixed")
-            zero_line(axis, 1, "zero predictor" if axis is row[0] else "")
+            dotted_line(axis, 1, "zero predictor" if axis is row[0] else "")
             if T > c.T:
                 axis.axhline(0.15 * 2 * q / c.d, color=THEORY, linewidth=1,
                              label=f"error 0.15,\nhere {0.15 * 2 * q / c.d:.2f}")
@@ -267,7 +283,7 @@ def one_run(run):
                 label=[f"T = {T}" for T in run["tests"][same_q, 0]])
     middle.legend()
     for axis, title in (left, "training loss"), (middle, "error"):
-        zero_line(axis, c.d / (2 * c.q))
+        dotted_line(axis, c.d / (2 * c.q))
         axis.set(title=title, xlabel="step t", xticks=np.linspace(0, c.steps, 3),
                  ylim=(0, 1.12 * axis.get_ylim()[1]))
     for axis in right:
@@ -275,11 +291,14 @@ def one_run(run):
         P = sts.attention(run["W"], X, y, E[0], c.attend_to_query, c.query)[0]
         axis.bar(range(len(P)), P, width=1,
                  color=[STOCHASTIC if j in y[0] else "#BBBBBB" for j in range(len(P))])
-        zero_line(axis, 1 / c.q, "1/q")
+        dotted_line(axis, 1 / c.q, "1/q")
         axis.set(title="attention on one new sequence", xlabel="position (blue: selected)",
                  ylim=(0, 1.12 * max(1 / c.q, P.max())))
+    if c.model == "fcn":
+        bound = fcn.width_lower_bound(len(run["bias_1"]), c.T, c.d, c.q)
+        dotted_line(middle, bound, "bound for nets of this width")
     law = "onehot" if c.pe == "onehot" else c.law
-    caption(figure, f"Hidden units: {c.hidden}." if c.model == "fcn" else f"Encodings: {law}.", c)
+    caption(figure, "" if c.model == "fcn" else f"Encodings: {law}.", c)
     return figure
 
 
@@ -322,6 +341,8 @@ def main():
         parser.error(f"figures are {', '.join(FIGURES)}, got {' '.join(args.names)}")
     if args.jobs < 1:
         parser.error(f"--jobs must be at least 1, got {args.jobs}")
+    if args.run and (args.names or args.quick):
+        parser.error("--run plots the run in this file: name no figure, and no --quick")
     plt.rcParams["backend"] = "Agg"             # plots into files; no display is needed
     try:
         if args.run:

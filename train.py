@@ -30,8 +30,11 @@ import math
 import os
 import shlex
 import sys
+import warnings
 from pathlib import Path
 
+if "numpy" in sys.modules and "OPENBLAS_NUM_THREADS" not in os.environ:
+    warnings.warn("import train before NumPy, whose threads slow training down", stacklevel=2)
 for name in "OPENBLAS_NUM", "MKL_NUM", "OMP_NUM", "VECLIB_MAXIMUM":     # before NumPy loads:
     os.environ.setdefault(f"{name}_THREADS", "1")                       # matrices are small
 
@@ -56,7 +59,7 @@ def descend(run, report=lambda run: None):
         if c.fresh:                                         # new sequences, not one full batch
             X, y = batch(c, t)
         lr = c.lr * (1 + math.cos(math.pi * t / c.steps)) / 2 if c.schedule == "cosine" else c.lr
-        E = encodings(run, c.T, c.draws, "encodings", t)    # stochastic encodings are drawn anew
+        E = encodings(run, c.T, c.draws, stream(c, "encodings", t))     # stochastic: drawn anew
         L, grads = loss_and_grads(run, X, y, E)
         for name, grad in grads.items():
             step = adam(run, name, grad, t + 1) if c.optimizer == "adam" else grad
@@ -98,8 +101,9 @@ def evaluate(run):
         X, y, E = held_out(run, 0, c.eval_draws)
         P = sts.attention(run["W"], X, y, E, c.attend_to_query, c.query)        # (draws, n, T)
         run["on_selected"][i] = P[:, np.arange(len(y))[:, None], y].sum(axis=2).mean()
-        truth = sts.ground_truth(c.d, c.d_e, c.T if c.pe == "onehot" else None)
-        run["cos_W"][i], run["cos_V"][i] = map(sts.cosine, (run["W"], run["V"]), truth)
+        W_star, V_star = sts.ground_truth(c.d, c.d_e, c.T if c.pe == "onehot" else None)
+        run["cos_W"][i] = sts.cosine(run["W"], W_star)
+        run["cos_V"][i] = sts.cosine(run["V"], V_star)
 
 
 def stream(c, purpose, *part):
@@ -116,22 +120,22 @@ def batch(c, t):
     return sts.sample_sts(stream(c, "batches", t), c.batch, c.T, c.d, c.q, np.float32)
 
 
-def encodings(run, T, draws, *purpose):
-    """E (draws, T, d_e), drawn for this purpose; (1, T, d_e) if they are fixed; None for a net."""
+def encodings(run, T, draws, rng):
+    """E (draws, T, d_e), drawn with rng; (1, T, d_e) if they are fixed; None for a net."""
     c = run["config"]
     if c.model == "fcn":
         return None
     if "E" in run:
         return run["E"][None, :T]
     law = "onehot" if c.pe == "onehot" else c.law
-    return sts.positional_encoding(law, T, c.d_e, stream(c, *purpose), draws, np.float32)
+    return sts.positional_encoding(law, T, c.d_e, rng, draws, np.float32)
 
 
 def held_out(run, k, draws):
     """The sequences and encodings X, y, E of test k: the same at every call."""
     c, (T, q) = run["config"], run["tests"][k].tolist()
     X, y = sts.sample_sts(stream(c, "tests", k, 0), c.eval_sequences, T, c.d, q, np.float32)
-    return X, y, encodings(run, T, draws, "tests", k, 1)
+    return X, y, encodings(run, T, draws, stream(c, "tests", k, 1))
 
 
 def start(c):
@@ -149,7 +153,7 @@ def start(c):
         run["V"] = c.init_std * rng.standard_normal((c.d, width), np.float32)
         run["on_selected"], run["cos_W"], run["cos_V"] = np.full((3, len(run["error"])), np.nan)
         if c.pe != "stochastic":
-            run["E"] = encodings(run, run["tests"][:, 0].max(), 1, "encodings")[0]
+            run["E"] = encodings(run, run["tests"][:, 0].max(), 1, stream(c, "encodings"))[0]
     evaluate(run)
     return run
 
@@ -189,7 +193,7 @@ RUNS = Path(__file__).resolve().parent / "runs"
 
 
 def flag(default, text, choices=None, of=None):
-    """A setting; `of` names its readers.  None is filled in, so dataclasses.replace(c) keeps it."""
+    """A setting; `of` names its readers.  fill_in replaces a default of None."""
     text += "" if default is None or default is False else f" ({default})"
     return dataclasses.field(default=default, metadata={"help": text, "choices": choices, "of": of})
 
@@ -224,36 +228,49 @@ class Settings:
     q_test: list = flag(None, "other subset sizes to test (2, 3, 4, 5 and 8)", of="attention")
 
     def __post_init__(self):
-        c, net = self, self.model == "fcn"
-        reads = {None: True, "nets": net, "attention": not net,
-                 "encodings that are drawn": not net and c.pe != "onehot",
-                 "stochastic encodings": not net and c.pe == "stochastic"}
-        for setting in dataclasses.fields(c):
-            name, value, how = setting.name, getattr(c, setting.name), setting.metadata
-            title = "--" + name.replace("_", "-")
-            if setting.type is list and value is not None:
-                setattr(c, name, value := [int(number) for number in value])    # also of an array
-            if value == setting.default:
-                continue
-            if not reads[how["of"]] and value != []:
-                raise ValueError(f"{title} is only for {how['of']}, got {value}")
-            if how["choices"] and value not in how["choices"]:
-                raise ValueError(f"{title} must be one of {', '.join(how['choices'])}, got {value}")
-            if setting.type in (int, float) and not 0 < value < math.inf:
-                or_0 = ", or 0" if setting.default == 0 else ""
-                raise ValueError(f"{title} must be positive and finite{or_0}, got {value}")
-        orthogonal = c.pe == "onehot" or c.law == "orthonormal"
-        c.d_e = c.d_e or (2 * c.T if orthogonal else 170)
-        gd = 4.0 if c.T >= 100 and c.d <= 10 else 2.0
-        if net:                                 # it has no test but the task that it is trained on
-            c.hidden, c.T_test, c.q_test = c.hidden or [c.d + c.d_e], [], []
-            gd = min(0.02, 4 / max(1, sum(c.hidden)))
-        c.lr = c.lr or (0.01 if c.optimizer == "adam" else gd)
-        if c.T_test is None:
-            longer = {c.T * k // 4 for k in (5, 6, 7, 8)}
-            c.T_test = sorted(T for T in longer if T <= c.d_e or not orthogonal)
-        if c.q_test is None:
-            c.q_test = [q for q in (2, 3, 4, 5, 8) if q <= c.T]
+        check(self)
+        fill_in(self)
+
+
+def check(c):
+    """Raise ValueError for a setting that is wrong, or that nothing would read."""
+    net = c.model == "fcn"
+    reads = {None: True, "nets": net, "attention": not net,
+             "encodings that are drawn": not net and c.pe != "onehot",
+             "stochastic encodings": not net and c.pe == "stochastic"}
+    for setting in dataclasses.fields(c):
+        value, how = np.asarray(getattr(c, setting.name)).tolist(), setting.metadata
+        setattr(c, setting.name, value)         # NumPy's float64 would make the weights float64
+        title = "--" + setting.name.replace("_", "-")
+        if value == setting.default:
+            continue
+        if not reads[how["of"]] and value != []:
+            raise ValueError(f"{title} is only for {how['of']}, got {value}")
+        if how["choices"] and value not in how["choices"]:
+            raise ValueError(f"{title} must be one of {', '.join(how['choices'])}, got {value}")
+        if setting.type in (int, float) and not 0 < value < math.inf:
+            or_0 = ", or 0" if setting.default == 0 else ""
+            raise ValueError(f"{title} must be positive and finite{or_0}, got {value}")
+
+
+def fill_in(c):
+    """Give each setting that is None the value that its help names."""
+    net, orthogonal = c.model == "fcn", c.pe == "onehot" or c.law == "orthonormal"
+    if c.d_e is None:
+        c.d_e = 2 * c.T if orthogonal else 170
+    if c.hidden is None and net:
+        c.hidden = [c.d + c.d_e]
+    if c.lr is None and c.optimizer == "adam":
+        c.lr = 0.01
+    elif c.lr is None and net:
+        c.lr = min(0.02, 4 / max(1, sum(c.hidden)))
+    elif c.lr is None:
+        c.lr = 4.0 if c.T >= 100 and c.d <= 10 else 2.0
+    if c.T_test is None:                        # a net has no test but the task that it learns
+        longer = {c.T * k // 4 for k in (5, 6, 7, 8)}
+        c.T_test = [] if net else sorted(T for T in longer if T <= c.d_e or not orthogonal)
+    if c.q_test is None:
+        c.q_test = [] if net else [q for q in (2, 3, 4, 5, 8) if q <= c.T]
 
 
 def save(run, path):
@@ -261,7 +278,7 @@ def save(run, path):
     half, config = Path(f"{path}.{os.getpid()}.npz"), vars(run["config"])
     half.parent.mkdir(parents=True, exist_ok=True)
     try:
-        np.savez(half, **run | {"config": json.dumps(config, default=np.generic.item)})
+        np.savez(half, **run | {"config": json.dumps(config)})
         half.replace(path)
     finally:                                    # if the disk is full, or at Ctrl-C
         half.unlink(missing_ok=True)
@@ -302,10 +319,11 @@ def summary(run):
     error, loss = run["error"][-1, 0], run["loss"][run["eval_step"][-2]:].mean()
     zero = c.d / (2 * c.q)
     if c.model == "fcn":
-        bound = fcn.width_lower_bound(c.hidden[0], c.T, c.d, c.q)
-        print(f"No net with a first layer of width {c.hidden[0]} has a loss below {bound:.4f}.")
-    if not c.fresh and error > zero and loss < 0.75 * error:
-        print(f"The run has memorized its {c.batch} sequences: --fresh draws new ones.")
+        m = len(run["bias_1"])
+        bound = fcn.width_lower_bound(m, c.T, c.d, c.q)
+        print(f"No net with a first layer of width {m} has an expected loss below {bound:.4f}.")
+    if not c.fresh and error > 2 * loss:
+        print(f"The run has memorized its {c.batch} sequences: --fresh draws new ones at each step.")
     elif not error < 0.95 * zero:                                       # also if it is nan
         print("The run has learnt nothing so far: the zero predictor is about as good, or better.")
 
@@ -325,6 +343,8 @@ def main():
     parser.add_argument("--resume", type=Path, help="go on with the run in this file")
     given = vars(parser.parse_args())
     quick, resume = given.pop("quick"), given.pop("resume", None)
+    if given.keys() >= {"d_e", "hidden"}:
+        parser.error(f"--hidden gives all widths of a net: it takes no --d-e, got {given['d_e']}")
     name = "_".join(sys.argv[1:]).replace("--", "") or "default"
     path = resume or given.pop("out", RUNS / f"{name}.npz")
     if resume and (quick or given):
@@ -340,10 +360,13 @@ def main():
 
     try:
         run = load(path) if resume else start(Settings(**quick | given))
-        finished = run["t"] == run["config"].steps
-        for t in run["eval_step"][run["eval_step"] < run["t"] + finished]:
-            progress(run | {"t": t})
-        summary(run if finished else descend(run, report))
+        for t in run["eval_step"][run["eval_step"] < run["t"]]:
+            progress(run | {"t": t})            # the rows above, of a run that goes on
+        if run["t"] == run["config"].steps:
+            progress(run)
+        else:
+            descend(run, report)
+        summary(run)
         print(f"\nThe run is in {path}")
     except KeyboardInterrupt:
         goes_on = shlex.join(["python", sys.argv[0], "--resume", str(path)])

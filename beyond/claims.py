@@ -82,7 +82,7 @@ def end(run):
         for k, part in np.ndindex(losses.shape):
             T, q = run["tests"][k].tolist()
             X, y = sts.sample_sts(train.stream(c, "tests", k, 2, part), 128, T, c.d, q, np.float32)
-            E = train.encodings(run, T, c.eval_draws, "tests", k, 3, part)
+            E = train.encodings(run, T, c.eval_draws, train.stream(c, "tests", k, 3, part))
             losses[k, part] = sts.loss(run["W"], run["V"], X, y, E, c.attend_to_query, c.query)
         run["end"] = losses.mean(axis=1)
     return run["end"]

@@ -17,9 +17,9 @@ selected and other tokens.  [I/q - p_in V_x, -p_out V_x] has rank d unless p_out
 the rows of [S; R] have fewer than d relations.  For N <= d there are always such V_x.
 """
 
-import numpy as np
+from two_numbers import main, row     # first: it gives NumPy one thread
 
-from two_numbers import main, row
+import numpy as np
 
 
 def fit(rng, N, T, d, q, a):
@@ -83,7 +83,7 @@ def figure():
                  xlabel="training sequences N")
         axis.set_xticks([4, 16, 64, 256, 1024, 4096], [4, 16, 64, 256, 1024, 4096])
         axis.minorticks_off()
-    plots.zero_line(axes[0], 0.1, "10 %")
+    plots.dotted_line(axes[0], 0.1, "10 %")
     axes[1].legend(loc="upper right")
     canvas.suptitle("Stochastic encodings learn from 16 sequences, which the others memorize")
     plots.caption(canvas, "One batch, orthonormal encodings; net of 120 units. Markers: 3 "

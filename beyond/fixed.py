@@ -27,12 +27,13 @@ train as one-hot ones do, seen through S**: a step moves M by -lr S D S, not by 
 positions E has more rows, and C stays: it gives the error at every length and subset size.
 """
 
+import two_numbers     # first: it gives NumPy one thread
+
 import itertools
 import math
 
 import numpy as np
 
-import two_numbers
 from two_numbers import end_error, main, row
 
 

@@ -8,11 +8,11 @@ U is the sum of the selected encodings, or their mean.  The maps of two_numbers.
 they map the keys, so training has two numbers here, too.  All is derived here.
 """
 
+from two_numbers import UNTESTED, descend, main, row     # first: it gives NumPy one thread
+
 import math
 
 import numpy as np
-
-from two_numbers import UNTESTED, descend, main, row
 
 
 def slopes(a, alpha, T, d, q, query):

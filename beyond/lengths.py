@@ -7,9 +7,9 @@ With W = a W* and V = alpha V* selected positions have the logit a and others 0,
 to d_e.  So a and alpha give the loss on every test.  Fixed encodings are in fixed.py.
 """
 
-import numpy as np
+from two_numbers import descend, main     # first: it gives NumPy one thread
 
-from two_numbers import descend, main
+import numpy as np
 
 
 def output_scale(a, alpha, T_test, q_test):

@@ -179,7 +179,7 @@ def movie(states):
         images.append(heat_map(axis, states[0][name][:size, :size], scale, c.d))
         axis.set_title(f"{name}: tokens | encodings")
     curve, = middle.plot([], [], color=THEORY)
-    plots.zero_line(middle, c.d / (2 * c.q))
+    plots.dotted_line(middle, c.d / (2 * c.q))
     middle.set(title="training loss: a plateau comes first", ylim=(0, 1.4 * c.d / (2 * c.q)))
     lines = [bottom.plot([], [], style, color=THEORY, label=text)[0]
              for style, text in (("-", "W, on encodings"), ("--", "V, on tokens"))]

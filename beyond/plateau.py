@@ -8,11 +8,12 @@ a step, N the squared norm ||W*||^2.  The plateau ends where L is half of d/(2q)
 here, for gradient descent with keys Z from W = V = 0, and U the sum of the selected encodings.
 """
 
+# first: it gives NumPy one thread
+from two_numbers import ENCODINGS, UNTESTED, count_steps, half_step, main, row
+
 import math
 
 import numpy as np
-
-from two_numbers import ENCODINGS, UNTESTED, count_steps, half_step, main, row
 
 
 def flow_steps(share, T, d, q, lr, N):
@@ -115,7 +116,7 @@ def without_noise(seed, steps=3200, **settings):
     X, y = train.batch(c, 0)
     for t in range(steps):
         run["loss"][t], grads = train.loss_and_grads(
-            run, X, y, train.encodings(run, c.T, c.draws, "encodings", t))
+            run, X, y, train.encodings(run, c.T, c.draws, train.stream(c, "encodings", t)))
         for name, grad in grads.items():
             run[name] = run[name] - c.lr * grad
         run["W"][:c.d, c.d:] = 0

@@ -11,6 +11,9 @@ Their slopes are means over scores (width.py).  All is derived for the populatio
 noise of tokens adds to it (fixed.py and plateau.py print how much).
 """
 
+# first: it gives NumPy one thread
+from two_numbers import UNTESTED, end_error, main, multiples, row
+
 import functools
 import math
 
@@ -18,7 +21,6 @@ import numpy as np
 
 import fixed
 import width
-from two_numbers import UNTESTED, end_error, main, multiples, row
 
 T, D, Q, LR, STEPS, K = 200, 5, 3, 5.0, 24_000, 4       # of Figures 2 and 4; K draws in a step
 SIZES = 60, 100, 150, 200, 250, 350, 500, 700, 1000, 1400

@@ -21,11 +21,11 @@ falls.  But s stays as it was in training if e^a grows like (T - q)/q, so if a b
 At a longer T the first part is then that of training, and the second one is smaller.
 """
 
+from two_numbers import descend, main, multiples, row     # first: it gives NumPy one thread
+
 import math
 
 import numpy as np
-
-from two_numbers import descend, main, multiples, row
 
 
 def share(a, alpha, T, q):
@@ -81,7 +81,7 @@ def end_outputs(run, T, q, n=128):
     weights = [run["W"] * np.float32(factor) for factor in (1, length_factor(run, T, q))]
     f, draws = 0, 1 if "E" in run else c.eval_draws
     for k in range(draws):
-        E, = train.encodings(run, T, 1, "tests", T, q, k)
+        E, = train.encodings(run, T, 1, train.stream(c, "tests", T, q, k))
         f = f + np.array([sts.forward(W, run["V"], X, y, E)[0] for W in weights]) / draws
     return f, sts.sts_target(X, y)
 
@@ -148,7 +148,7 @@ def figure():
         row(f"stochastic, scaled: error at T = {T} over the predicted one", column)
 
     for axis, text in zip(axes, ("", "zero predictor")):
-        plots.zero_line(axis, 1, text)
+        plots.dotted_line(axis, 1, text)
     axes[0].set(title="longer sequences, to 500 T", xlabel="$T_{test}$", xscale="log",
                 yscale="log", ylabel="error over d/(2q)")
     axes[0].set_xticks(longer[[0, 2, 3, 5]], [f"{T:,}" for T in longer[[0, 2, 3, 5]]])

@@ -163,7 +163,7 @@ def test_noise_in_the_token_PE_block_is_what_makes_the_plateau_longer(held, leas
                        q_test=[], eval_sequences=2)
     run = train.start(c)
     for t in range(c.steps):
-        E = train.encodings(run, c.T, 1, "encodings", t)
+        E = train.encodings(run, c.T, 1, train.stream(c, "encodings", t))
         run["loss"][t], grads = train.loss_and_grads(run, *train.batch(c, t), E)
         for name, grad in grads.items():
             run[name] = run[name] - c.lr * grad

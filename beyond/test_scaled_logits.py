@@ -44,7 +44,8 @@ def test_the_error_of_random_signs_is_predicted():
 def test_outputs_are_means_over_the_draws_of_a_test(pe):
     run = train.train(**SMALL | {"pe": pe, "steps": 40})
     X, y = sts.sample_sts(train.stream(run["config"], "tests", 14, 2), 8, 14, 2, 2, np.float32)
-    E = [train.encodings(run, 14, 1, "tests", 14, 2, k)[0] for k in range(16)]
+    E = [train.encodings(run, 14, 1, train.stream(run["config"], "tests", 14, 2, k))[0]
+         for k in range(16)]
     c, B = run["config"], run["W"][run["config"].d:, run["config"].d:]
     own = np.mean([e @ B @ e for e in run["E"][:c.T]]) if pe == "fixed" else np.diag(B).mean()
     assert scaled_logits.length_factor(run, 14, 2) == pytest.approx(

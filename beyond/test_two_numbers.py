@@ -1,5 +1,6 @@
 """Tests of two_numbers.py:  python -m pytest beyond/test_two_numbers.py"""
 
+import importlib
 import itertools
 import math
 import re
@@ -90,12 +91,6 @@ def test_on_fixed_sequences_stochastic_encodings_leave_1_plus_d_squared_numbers(
     assert abs(V[:, d:]).max() < 1e-13 and abs(W[d, d]) > 1e-4 and abs(V[0, 1] - V[1, 0]) > 0.01
 
 
-def test_descent_can_start_anywhere():
-    path = descend(1.0, 50, 9, 10, 5, 3)
-    rest = descend(1.0, 20, 9, 10, 5, 3, start=path[1:, 30])
-    np.testing.assert_array_equal(rest, path[:, 30:])
-
-
 def test_steps_are_counted_to_the_first_loss_below():
     steps = count_steps(0.003, 20, 5, 3, 1.0, 19)           # more than the 1000 it tries at first
     L, _, _ = descend(1.0, steps, 19, 20, 5, 3)
@@ -133,6 +128,16 @@ def exact_rows(file, monkeypatch, capsys, exact_run, change=lambda arm: arm):
         for name, arm in arms.items()})
     canvas = file.figure()
     return capsys.readouterr().out.splitlines(), canvas
+
+
+@pytest.mark.parametrize("file", ("two_numbers", "plateau", "fixed", "full_model", "data", "width"))
+def test_the_flags_of_each_arm_give_back_its_settings(file, monkeypatch, tmp_path):
+    started = []
+    monkeypatch.setattr(train, "start", lambda c: started.append(c) or sys.exit())
+    for arm in importlib.import_module(file).ARMS.values():
+        monkeypatch.setattr(sys, "argv", plots.command(tmp_path / "none.npz", arm))
+        pytest.raises(SystemExit, train.main)
+        assert started.pop() == train.Settings(**arm)
 
 
 def test_the_file_runs_alone_and_its_late_rate_tends_to_the_derived_one(tmp_path):

@@ -38,12 +38,15 @@ residual is sum_j r_j x_j, so L = d/2 sum_j r_j^2.
 
 import argparse
 import math
+import os
 import sys
 from pathlib import Path
 
-import numpy as np
-
+for name in "OPENBLAS_NUM", "MKL_NUM", "OMP_NUM", "VECLIB_MAXIMUM":     # before NumPy loads:
+    os.environ.setdefault(f"{name}_THREADS", "1")                       # matrices are small
 sys.path.append(str(Path(__file__).resolve().parents[1]))       # of plots.py, for pictures
+
+import numpy as np
 
 
 def slopes(a, alpha, T, d, q):
@@ -60,9 +63,9 @@ def slopes(a, alpha, T, d, q):
     return L, q * p_in * (d * alpha * r_in - alpha * dalpha), dalpha
 
 
-def descend(lr, steps, W_norm2, T, d, q, start=(0.0, 0.0), slopes=slopes):
-    """Gradient descent on a and alpha: L, a, alpha before each step, and at the end."""
-    (a, alpha), path = start, []
+def descend(lr, steps, W_norm2, T, d, q, slopes=slopes):
+    """Gradient descent from zero on a and alpha: L, a, alpha before each step, and at the end."""
+    a, alpha, path = 0.0, 0.0, []
     for _ in range(steps + 1):
         L, da, dalpha = slopes(a, alpha, T, d, q)
         path.append((L, a, alpha))
@@ -122,7 +125,7 @@ def end_error(run, T, q, n=2048, draws=None, together=True):
     import train
     c = run["config"]
     X, y = sts.sample_sts(train.stream(c, "tests", T, q), n, T, c.d, q, np.float32)
-    E = train.encodings(run, T, draws or c.eval_draws, "tests", T, q, 0)
+    E = train.encodings(run, T, draws or c.eval_draws, train.stream(c, "tests", T, q, 0))
     losses = [sts.loss(run["W"], run["V"], X, y, e) for e in ([E] if together else E)]
     return np.mean(losses) * 2 * q / c.d
 

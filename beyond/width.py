@@ -27,12 +27,12 @@ large a puts all attention on y.  The mean over all draws, which is the paper's 
 evenly: positions have one law.  The mean of K draws leaves about (q - 1)/K of d/(2q) more.
 """
 
+from two_numbers import main, row     # first: it gives NumPy one thread
+
 import functools
 import math
 
 import numpy as np
-
-from two_numbers import main, row
 
 
 @functools.lru_cache(1000)
