@@ -4,7 +4,10 @@
     python beyond/claims.py 1 3      those of some figures
 
 It measures the runs that plots.py keeps, and trains those that are missing.  A claim is a caption's
-words, and a row of the table demands numbers.  It is seen if every seed shows it on every test.
+words, and a row of the table demands numbers.  It is seen if every seed shows it on every test.  A
+curve that converges to a floor above 0 shows "converges to 0" in part.  Floors are computed: what
+training with stochastic random signs keeps for ever is plots.floors, and with fixed ones it is
+fixed.kept_error.
 
 Curves are errors of the paper's number of sequences, 128, with a standard error of some 8 %.  So
 2,048 new ones are measured with the weights of the end, and each curve is multiplied to end there.
@@ -19,22 +22,24 @@ verdicts.
     print(claims.table(runs, ["2", "4"]))
 """
 
-import two_numbers      # first: it finds plots.py
-import plots
+from common import end_error        # first: it finds plots.py, and gives NumPy one thread
 
 import argparse
 
 import numpy as np
 
+import plots
 import sts
 import train
+from fixed import kept_error, subsets
 
 LITTLE, LEFT, FALLING, LEVEL = 0.1, 0.5, 0.85, 0.9
 CONSTANT, CLEAR, EARLY, AFTER = 0.15, 2, 0.25, 10_000     # steps
 FIT, SLOPE, COSINE, NORM, GONE = 0.99, (0.85, 1.15), 0.99, 0.95, 0.25
 CRITERIA = {
     "converges": f"At the end at most {LITTLE:g} of d/(2q) is left; or at most {LEFT:g}, and the "
-                 f"second half of training multiplies it by {FALLING:g} or less",
+                 f"second half of training multiplies it by {FALLING:g} or less; in part if it "
+                 "has a floor above 0",
     "after 10k steps": "Converges, if training ends at step 10,200",
     "levels off": f"The second half multiplies it by {LEVEL:g} or more",
     "never below": f"The least error is {CONSTANT:g} or more, not over d/(2q)",
@@ -53,9 +58,18 @@ def zero_predictor(c):
     return c.d / (2 * c.q)
 
 
-def row(claim, demand, measured, shown):
-    """A row of the table.  It is seen if `shown`, of all tests and seeds, is true everywhere."""
-    return claim, demand, measured, "seen" if np.all(shown) else "not seen"
+def row(claim, demand, measured, shown, floor="-"):
+    """A row of the table.  It is seen if `shown`, of all tests and seeds, is true everywhere.
+
+    It is seen in part if errors have a floor.
+    """
+    verdict = "not seen" if not np.all(shown) else "seen" if floor == "-" else "in part"
+    return claim, demand, measured, floor, verdict
+
+
+def listed(values):
+    """Values as text."""
+    return ", ".join(f"{value:.2g}" for value in values)
 
 
 def numbers(values):
@@ -75,27 +89,37 @@ def within(claim, values, least=-np.inf, greatest=np.inf):
 
 
 def end(run):
-    """The errors at the end of a run (k,), on 2,048 new sequences in each test; kept in the run."""
+    """The errors over d/(2q) at the end of a run (k,), on 2,048 new sequences; kept in the run."""
     if "end" not in run:
-        c = run["config"]
-        losses = np.zeros((len(run["tests"]), 16))
-        for k, part in np.ndindex(losses.shape):
-            T, q = run["tests"][k].tolist()
-            X, y = sts.sample_sts(train.stream(c, "tests", k, 2, part), 128, T, c.d, q, np.float32)
-            E = train.encodings(run, T, c.eval_draws, train.stream(c, "tests", k, 3, part))
-            losses[k, part] = sts.loss(run["W"], run["V"], X, y, E, c.attend_to_query, c.query)
-        run["end"] = losses.mean(axis=1)
+        run["end"] = np.array([end_error(run, T, q) for T, q in run["tests"].tolist()])
     return run["end"]
 
 
 def curves(runs, optimizer, longer):
     """The steps t, and stochastic and fixed errors on longer sequences, or on other sizes."""
     arms = [runs[f"{optimizer} {pe}"] for pe in ("stochastic", "fixed")]
-    own, *tests = arms[0][0]["tests"].tolist()
-    ends = [[run | {"error": run["error"] * end(run) / run["error"][-1]} for run in arm]
-            for arm in arms]
-    return arms[0][0]["eval_step"], *[np.array([
-        plots.shares(arm, T, q) for T, q in tests if (q == own[1]) == longer]) for arm in ends]
+    (_, own), *tests = arms[0][0]["tests"].tolist()
+    columns = [k for k, (_, q) in enumerate(tests, 1) if (q == own) == longer]
+    errors = [np.array([run["error"] / run["error"][-1] * end(run) for run in arm]) for arm in arms]
+    return arms[0][0]["eval_step"], *[all_[..., columns].transpose(2, 0, 1) for all_ in errors]
+
+
+def floors(runs, longer):
+    """Floors on longer sequences, or on other sizes, as text.
+
+    Stochastic ones are for Adam, too: the gradient of the population loss vanishes there.  Fixed
+    ones are means over the encodings of the seeds.
+    """
+    c, tests = runs[0]["config"], runs[0]["tests"].tolist()[1:]
+    tests = [(T, q) for T, q in tests if (q == c.q) == longer]
+    if c.pe == "stochastic":
+        return listed(plots.floors(c, tests, draws=1000))
+    if c.optimizer == "adam":
+        return "not known"
+    rng, encodings = np.random.default_rng(0), [run["E"][:c.T].astype(float) for run in runs]
+    kept = [[kept_error(E @ E.T, c.q, subsets(rng, 2000, *test)) for test in tests]
+            for E in encodings]
+    return listed(np.mean(kept, axis=0))
 
 
 def second_half(curves, t):
@@ -106,12 +130,12 @@ def second_half(curves, t):
     return np.exp(slopes * np.ptp(t[late]))
 
 
-def converges(claim, curves, t):
-    """A claim that is seen if all curves converge."""
+def converges(claim, curves, t, floor="-"):
+    """A claim that is seen if all curves converge; in part, if they converge to a floor."""
     left, factor = curves[..., -1], second_half(curves, t)
     return row(claim, f"<= {LITTLE:g}, or <= {LEFT:g} and factor <= {FALLING:g}",
                f"{numbers(left)}; factor {numbers(factor)}",
-               (left <= LITTLE) | (left <= LEFT) & (factor <= FALLING))
+               (left <= LITTLE) | (left <= LEFT) & (factor <= FALLING), floor)
 
 
 def levels_off(claim, curves, t):
@@ -153,7 +177,7 @@ def claims_2(runs, optimizer="gd"):
     return [within("lengths: clear advantage, fixed / stochastic", (fixed / stochastic)[..., -1],
                    CLEAR),
             converges(f"lengths: stochastic converges by step {t[k]}", stochastic[..., :k + 1],
-                      t[:k + 1]),
+                      t[:k + 1], floors(runs[f"{optimizer} stochastic"], longer=True)),
             within(f"lengths: fixed never below {CONSTANT:g}", zero * fixed.min(axis=-1),
                    CONSTANT),
             levels_off("lengths: fixed levels off", fixed, t)]
@@ -192,11 +216,14 @@ def claims_4(runs):
     c, ends = runs["gd fixed"][0]["config"], fixed[..., -1]
     q = np.array([q for q in c.q_test if q != c.q])[:, None]
     ahead, worse = ends / stochastic[..., -1], ends[1:] / ends[:-1]
-    return [converges("lengths: stochastic converges", longer, t),
+    return [converges("lengths: stochastic converges", longer, t,
+                      floors(runs["gd stochastic"], longer=True)),
             within(f"lengths: fixed at least {CONSTANT:g} at the end",
                    zero_predictor(c) * lengths[..., -1], CONSTANT),
-            converges("sizes: stochastic converges", stochastic, t),
-            converges("sizes: fixed converges", fixed, t),
+            converges("sizes: stochastic converges", stochastic, t,
+                      floors(runs["gd stochastic"], longer=False)),
+            converges("sizes: fixed converges", fixed, t,
+                      floors(runs["gd fixed"], longer=False)),
             row("sizes: stochastic ahead, fixed / stochastic", "> 1", numbers(ahead), ahead > 1),
             row("sizes: fixed worse as q_test grows", "> 1",
                 f"{numbers(worse)}; plain errors {numbers(worse * q[:-1] / q[1:])}", worse > 1)]
@@ -207,8 +234,10 @@ def claims_5(runs):
     t, stochastic, fixed = curves(runs, "adam", longer=False)
     own, *sizes = runs["adam fixed"][0]["tests"][:, 1].tolist()
     return [*claims_2(runs, "adam"),
-            converges("sizes: stochastic converges", stochastic, t),
-            converges("sizes: fixed converges", fixed, t),
+            converges("sizes: stochastic converges", stochastic, t,
+                      floors(runs["adam stochastic"], longer=False)),
+            converges("sizes: fixed converges", fixed, t,
+                      floors(runs["adam fixed"], longer=False)),
             *[within(f"q_test {q}: stochastic ahead from this step on",
                      ahead_from(fixed[k] / stochastic[k], t), greatest=EARLY * t[-1])
               for k, q in enumerate(q for q in sizes if q != own)]]
@@ -219,7 +248,8 @@ CLAIMS = {"1": claims_1, "2": claims_2, "3": claims_3, "4": claims_4, "5": claim
 
 def table(runs, names):
     """The claims of these figures with their verdicts, and the criteria, as text."""
-    titles = "figure", "claim", "demand", "mean over seeds on each test (range of all)", "verdict"
+    titles = ("figure", "claim", "demand", "mean over seeds on each test (range of all)", "floor",
+              "verdict")
     lines = [titles] + [(name, *row) for name in names for row in CLAIMS[name](runs)]
     widths = [max(map(len, column)) for column in zip(*lines)]
     text = "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)

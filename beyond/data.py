@@ -17,7 +17,7 @@ selected and other tokens.  [I/q - p_in V_x, -p_out V_x] has rank d unless p_out
 the rows of [S; R] have fewer than d relations.  For N <= d there are always such V_x.
 """
 
-from two_numbers import main, row     # first: it gives NumPy one thread
+from common import main, row     # first: NumPy gets one thread
 
 import numpy as np
 

@@ -27,14 +27,14 @@ train as one-hot ones do, seen through S**: a step moves M by -lr S D S, not by 
 positions E has more rows, and C stays: it gives the error at every length and subset size.
 """
 
-import two_numbers     # first: it gives NumPy one thread
+from common import end_error, main, row     # first: NumPy gets one thread
 
 import itertools
 import math
 
 import numpy as np
 
-from two_numbers import end_error, main, row
+import two_numbers
 
 
 def all_subsets(T, q):

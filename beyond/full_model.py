@@ -8,11 +8,13 @@ U is the sum of the selected encodings, or their mean.  The maps of two_numbers.
 they map the keys, so training has two numbers here, too.  All is derived here.
 """
 
-from two_numbers import UNTESTED, descend, main, row     # first: it gives NumPy one thread
+from common import UNTESTED, main, row     # first: NumPy gets one thread
 
 import math
 
 import numpy as np
+
+from two_numbers import descend
 
 
 def slopes(a, alpha, T, d, q, query):

@@ -1,19 +1,42 @@
-"""Stochastic orthonormal encodings at other lengths and sizes: the loss from two numbers.
+"""Longer sequences: why stochastic encodings work on them, and what scaled logits mend.
 
     python beyond/lengths.py                     prints what is derived
+    python beyond/lengths.py picture.png         also plots the runs of Figure 4 (a minute)
 
-Symbols are those of two_numbers.py.  T and q are those of training, T_test and q_test of a test.
-With W = a W* and V = alpha V* selected positions have the logit a and others 0, at every length up
-to d_e.  So a and alpha give the loss on every test.  Fixed encodings are in fixed.py.
+Symbols are those of two_numbers.py; T and q are those of training, T_test and q_test of a test, and
+
+    s            the attention on the q_test selected tokens together
+
+With W = a W* and orthonormal encodings a selected token has the logit a, and any other one 0, at
+every length up to d_e.  So s = q_test e^a / (q_test e^a + T_test - q_test).  V = alpha V* copies
+tokens, so the output is alpha s times the target, and alpha (1 - s) times the mean of the other
+tokens.  The loss is
+
+    L = d/(2 q_test) [(1 - alpha s)^2 + alpha^2 (1 - s)^2 q_test/(T_test - q_test)]
+
+Both parts go to 0 as s and alpha go to 1.  So if the loss of training goes to 0, as a grows, then
+so does the loss at every length up to d_e.
+
+The first part is a matter of scale: V was fitted to the s of training, and on longer sequences s is
+smaller.  But s stays as it was if e^a grows like (T_test - q_test)/q_test, so if a becomes
+
+    a' = a + ln[(T_test - q_test) q / (q_test (T - q))]
+
+At a longer T_test the first part is then that of training, and the second one is smaller.  Fixed
+encodings are in fixed.py.
 """
 
-from two_numbers import descend, main     # first: it gives NumPy one thread
+from common import main, multiples, row     # first: NumPy gets one thread
+
+import math
 
 import numpy as np
 
+from two_numbers import descend
+
 
 def output_scale(a, alpha, T_test, q_test):
-    """alpha s, the output over the target; s is the attention on the selected positions together.
+    """alpha s, the output over the target; a and alpha may be arrays.
 
     Training brings it to 1 at T and q.  The best alpha there rises from 1 to (1 + sqrt(T/q))/2,
     while s is still small, and returns to 1 as s does.  At a larger q_test s is larger: there
@@ -24,19 +47,31 @@ def output_scale(a, alpha, T_test, q_test):
 
 
 def stochastic_loss(a, alpha, T_test, d, q_test):
-    """The loss d/2 sum_j r_j^2 at T_test and q_test; a and alpha may be arrays.
-
-    It is d/(2 q_test) [(1 - alpha s)^2 + alpha^2 (1 - s)^2 q_test/(T_test - q_test)]: the scale,
-    and what falls on tokens that are not selected.  Both go to 0 as s and alpha go to 1, so at
-    every length up to d_e the loss goes to 0 if that of training does, as a grows.
-    """
+    """The loss L at T_test and q_test, for stochastic orthonormal encodings.  Derived (above)."""
     scale = output_scale(a, alpha, T_test, q_test)
     rest = (alpha - scale) ** 2 * q_test / (T_test - q_test)
     return d / (2 * q_test) * ((1 - scale) ** 2 + rest)
 
 
+def scaled(a, T, q, T_test, q_test):
+    """The a' that has at T_test and q_test the attention s of a at T and q.  Derived (above)."""
+    return a + math.log((T_test - q_test) * q / (q_test * (T - q)))
+
+
+def length_factor(run, T_test, q_test):
+    """The number a'/a by which W is multiplied at length T_test and q_test selected tokens.
+
+    a is the logit that a trained position adds to itself: the mean of e_j . B e_j, with B the block
+    of W on encodings.  For W = a W* and unit vectors it is a.  Exact for orthonormal encodings; for
+    random signs to leading order in q a'^2/(2 d_e), the spread of unselected logits.
+    """
+    c, B = run["config"], run["W"][run["config"].d:, run["config"].d:]
+    a = (run["E"][:c.T] @ B * run["E"][:c.T]).sum() / c.T if "E" in run else np.trace(B) / c.d_e
+    return scaled(a, c.T, c.q, T_test, q_test) / a
+
+
 def demo():
-    """Print the errors at longer lengths over the steps, and the dip at a larger size."""
+    """Print the errors at longer lengths, the dip at a larger size, and what scaled logits mend."""
     T, d, q, d_e, lr, steps = 200, 5, 3, 400, 5.0, 100_000
     print(f"Gradient descent on the population loss, {T = }, {d = }, {q = }, {d_e = }, {lr = :g}:\n"
           "errors over d/(2 q_test), with stochastic orthonormal encodings.\n\n"
@@ -53,7 +88,78 @@ def demo():
           "    step   error   alpha s")
     for t in rising[0], rising[-1] + 1, steps:
         print(f"  {t:6}   {L[t] * 2 * 8 / d:.3f}   {scale[t]:7.2f}")
+    a, alpha = a[10_000], alpha[10_000]
+    print("\nThe weights of step 10,000 on longer sequences (with a larger d_e), as they are, and\n"
+          "with scaled logits.\n\n       T     error   factor     error")
+    for T_test in T, 2 * T, 5 * T, 20 * T, 500 * T:
+        more = scaled(a, T, q, T_test, q)
+        print("  {:6d}   {:.5f}   {:.3f}   {:.5f}".format(
+            T_test, stochastic_loss(a, alpha, T_test, d, q) * 2 * q / d, more / a,
+            stochastic_loss(more, alpha, T_test, d, q) * 2 * q / d))
+
+
+# Training
+
+
+def end_errors(run, T_test, n):
+    """The errors over d/(2q) on n new sequences: of a run's last weights, and with scaled logits.
+
+    Outputs are means over the draws of a test, one at a time, since a draw has T_test d_e numbers.
+    """
+    import sts
+    import train
+    c = run["config"]
+    X, y = sts.sample_sts(train.stream(c, "tests", T_test, c.q), n, T_test, c.d, c.q, np.float32)
+    factors, f = np.float32([1, length_factor(run, T_test, c.q)]), 0
+    draws = 1 if "E" in run else c.eval_draws
+    for k in range(draws):
+        E, = train.encodings(run, T_test, 1, train.stream(c, "tests", T_test, c.q, k))
+        f = f + np.array([sts.forward(factor * run["W"], run["V"], X, y, E)[0]
+                          for factor in factors]) / draws
+    return ((f - sts.sts_target(X, y)) ** 2).sum(axis=(1, 2)) * c.q / (n * c.d)
+
+
+def predicted(run, T_test):
+    """The error over d/(2q) with scaled logits at length T_test, from a and alpha; random signs."""
+    from width import predict_loss
+    c, (a, alpha) = run["config"], multiples(run)
+    a = scaled(a, c.T, c.q, T_test, c.q)
+    L, _ = predict_loss(np.random.default_rng(0), a, alpha, T_test, c.d, c.q, c.d_e, c.eval_draws,
+                        0.01)
+    return L * 2 * c.q / c.d
+
+
+def figure():
+    """Plot the errors of Figure 4's runs on longer sequences, as they are and scaled; print them."""
+    import plots
+    import matplotlib.pyplot as plt
+    runs = plots.trained(plots.GD)
+    c = runs["gd fixed"][0]["config"]
+    ticks = c.T * np.array([1, 2, 5, 20, 80, 500])
+    canvas, axis = plt.subplots(figsize=(10, 6.5))
+    for pe, lengths, color in (("fixed", [c.T, *c.T_test], plots.FIXED),
+                               ("stochastic", ticks, plots.STOCHASTIC)):
+        errors = np.array([[end_errors(run, T, max(64, 800_000 // T)) for T in lengths]
+                           for run in runs[f"gd {pe}"]])            # (seeds, lengths, 2)
+        for k, (how, line, marker) in enumerate((("", "--", "s"), (", scaled logits", "-", "o"))):
+            plots.band(axis, lengths, errors[:, :, k], color, linestyle=line, marker=marker,
+                       markersize=8, label=f"{pe}{how}")
+            for T, column in zip(lengths, errors[:, :, k].T):
+                row(f"{pe}{how}: error over d/(2q) at T = {T}", column)
+    for T, column in zip(ticks[1:], errors[:, 1:, 1].T):
+        row(f"stochastic, scaled logits: error at T = {T} / predicted",
+            column / [predicted(run, T) for run in runs["gd stochastic"]])
+    plots.dotted_line(axis, 1)
+    axis.set(xlabel="$T_{test}$", xscale="log", yscale="log", ylabel="error over d/(2q)")
+    axis.set_xticks(ticks, [f"{T:,}" for T in ticks])
+    axis.minorticks_off()
+    axis.yaxis.set_major_formatter(lambda error, _: f"{100 * error:g}%")
+    axis.legend(loc=(0.45, 0.35))
+    canvas.suptitle("With scaled logits stochastic encodings work at 500 times the trained length")
+    plots.caption(canvas, "Figure 4's runs, without new training. Stochastic encodings have 16 "
+                  "draws in a test. Fixed encodings end at 2 T, and scaled logits do not help.", c)
+    return canvas
 
 
 if __name__ == "__main__":
-    main(__doc__, demo)
+    main(__doc__, demo, figure)

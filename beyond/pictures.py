@@ -1,6 +1,6 @@
 """Pictures of the task and the model, and a movie, into figures/:  python beyond/pictures.py"""
 
-import two_numbers      # first: it finds the other files
+import common       # first: it finds plots.py, and gives NumPy one thread
 import plots
 
 import argparse

@@ -8,12 +8,13 @@ a step, N the squared norm ||W*||^2.  The plateau ends where L is half of d/(2q)
 here, for gradient descent with keys Z from W = V = 0, and U the sum of the selected encodings.
 """
 
-# first: it gives NumPy one thread
-from two_numbers import ENCODINGS, UNTESTED, count_steps, half_step, main, row
+from common import UNTESTED, half_step, main, row     # first: NumPy gets one thread
 
 import math
 
 import numpy as np
+
+from two_numbers import ENCODINGS, count_steps
 
 
 def flow_steps(share, T, d, q, lr, N):

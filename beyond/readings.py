@@ -11,8 +11,7 @@ Their slopes are means over scores (width.py).  All is derived for the populatio
 noise of tokens adds to it (fixed.py and plateau.py print how much).
 """
 
-# first: it gives NumPy one thread
-from two_numbers import UNTESTED, end_error, main, multiples, row
+from common import UNTESTED, end_error, main, multiples, row     # first: NumPy gets one thread
 
 import functools
 import math

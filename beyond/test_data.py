@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import data
-from test_two_numbers import run_alone
+from conftest import run_alone
 
 import plots
 import train
@@ -37,7 +37,7 @@ def test_the_figure_counts_the_seeds_that_learn(monkeypatch, capsys):
     assert "net, N = 16: 1 of 3 learn" in printed
 
 
-def test_the_file_runs_beside_two_numbers(tmp_path):
-    out = run_alone(tmp_path, "data.py", "two_numbers.py")
+def test_the_file_runs_alone(tmp_path):
+    out = run_alone(tmp_path, "data.py")
     rows = [line.split() for line in out.splitlines()[-5:]]
     assert [N for N, *left in rows if left == ["0.000"] * 3] == ["2", "3"]

@@ -7,7 +7,7 @@ import pytest
 
 import fixed
 from fixed import all_subsets
-from test_two_numbers import all_encodings, all_sequences, exact_rows, run_alone
+from conftest import all_encodings, all_sequences, exact_rows, run_alone
 from two_numbers import descend
 
 import plots

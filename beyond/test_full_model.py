@@ -7,7 +7,7 @@ import pytest
 
 import full_model
 from full_model import exact_loss, late_loss, slopes
-from test_two_numbers import all_encodings, follow, run_alone
+from conftest import all_encodings, follow, run_alone
 from two_numbers import descend
 
 import plots

@@ -7,9 +7,11 @@ import pytest
 
 import plateau
 from plateau import flow_steps, noise_delay
-from test_two_numbers import run_alone
+from common import half_step
+from conftest import run_alone
 from two_numbers import count_steps, slopes
 
+import plots
 import train
 
 
@@ -54,6 +56,16 @@ def test_noise_makes_the_plateau_of_train_py_longer_by_the_derived_factor(n, K):
     delay = noise_delay(lr, T, n, K)
     assert math.isclose(steps / count_steps(0.5, T, d, q, lr, T), delay, rel_tol=0.04)
     assert math.isclose(steps, plateau.plateau(T, d, q, lr, n, T, K), rel_tol=0.06)
+
+
+@pytest.mark.parametrize("held, least, greatest", [(False, 1.7, 2.3), (True, 0.9, 1.1)])
+def test_noise_in_the_token_PE_block_is_what_makes_the_plateau_longer(held, least, greatest):
+    settings = {"T": 50, "d_e": 100, "law": "orthonormal", "lr": 1.0, "batch": 32, "steps": 1600,
+                "T_test": [], "q_test": [], "eval_sequences": 2}
+    run = plateau.without_noise(0, **settings) if held else train.train(**settings)
+    steps = half_step(*plots.smooth_loss(run), run["config"])
+    exact = count_steps(0.5, 50, 5, 3, 1.0, 100)
+    assert least < steps / exact < greatest         # by the formula 1.78 and 1
 
 
 def test_without_noise_holds_the_token_PE_block_at_0_and_no_other():

@@ -8,8 +8,9 @@ import pytest
 import plots
 import train
 import width
-from test_two_numbers import exact_rows, run_alone
-from two_numbers import descend, end_error, multiples
+from common import end_error, multiples
+from conftest import exact_rows, run_alone
+from two_numbers import descend
 
 
 def test_a_long_encoding_follows_the_recursion_of_two_numbers():
@@ -34,10 +35,9 @@ def test_stochastic_runs_of_train_py_have_its_numbers_and_errors(K):
     for length, size in run["tests"].tolist():
         one, many = (width.predict_loss(np.random.default_rng(0), a, alpha, length, d, size, d_e,
                                         draws, 0.01)[0] * 2 * size / d for draws in (1, 16))
-        single = end_error(run, length, size, draws=100, together=False)
-        assert single == pytest.approx(one, rel=0.1)
-        mean = np.mean([end_error(run, length, size, draws=16 * k) for k in (1, 2)])
-        assert many / 2 < mean < 1.4 * many and mean < 0.95 * single
+        single, mean = (end_error(run, length, size, draws) for draws in (1, 16))
+        assert single == pytest.approx(one, rel=0.15) and mean == pytest.approx(many, rel=0.15)
+        assert mean < 0.95 * single
 
 
 def test_the_map_has_the_shape_of_the_captions(monkeypatch):

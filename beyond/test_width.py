@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import width
-from test_two_numbers import all_encodings, follow, run_alone
+from conftest import all_encodings, follow, run_alone
 from two_numbers import descend
 
+import plots
 import sts
 import train
 
@@ -122,24 +123,22 @@ def test_naming_one_position_takes_log2_T_dimensions_and_a_constant(T):
 
 def test_each_arm_is_what_its_name_says():
     for name, settings in width.ARMS.items():
-        c, (*curve, T, size) = train.Settings(**settings), name.split()[1:]
-        size = int(size)
-        assert c.T == int(T) and (c.d_e == size if c.model == "attention" else c.hidden == [size])
-        assert curve == (["net"] if c.model == "fcn" else [str(c.q), str(c.eval_draws)])
+        c, (T, size) = train.Settings(**settings), map(int, name.split()[-2:])
+        assert c.T == T and (c.d_e == size if c.model == "attention" else c.hidden == [size])
+        assert c.model == "fcn" or c.eval_draws == width.GROWTH[name[6:].rsplit(maxsplit=2)[0]][0]
 
 
-def test_the_share_of_one_draw_is_a_mean_over_draws():
-    settings = {"T": 6, "d": 2, "q": 2, "d_e": 20, "steps": 50, "lr": 2.0, "T_test": [],
-                "q_test": []}
-    one, many = (train.train(eval_draws=K, **settings) for K in (1, 16))
-    assert width.last_share(many) == many["error"][-1, 0] * 2
-    X, y, E = train.held_out(one, 0, 16)
-    f = np.array([train.output(one, X, y, e[None]) for e in E])
-    error = 0.5 * ((f - sts.sts_target(X, y)) ** 2).sum(axis=2).mean()
-    assert math.isclose(width.last_share(one), error * 2, rel_tol=1e-5)
-    assert width.last_share(one) > width.last_share(many)
+def test_the_width_is_read_where_the_error_is_a_tenth(monkeypatch):
+    """If errors are 0.1 at 100 units of a net, and 0.1 (52 / d_e)^2 for attention."""
+    monkeypatch.setattr(plots, "trained", lambda arms: {
+        name: [{"config": train.Settings(**arm)}] for name, arm in arms.items()})
+    monkeypatch.setattr(width, "end_error", lambda run, T, q: (
+        0.1 * (52 / run["config"].d_e) ** 2 if run["config"].model == "attention"
+        else 0.1 + 0.002 * (95 - run["config"].hidden[0])))
+    assert width.trained_widths("one draw")[10] == pytest.approx([52])
+    assert width.trained_widths("net")[20] == pytest.approx([95])
 
 
-def test_width_needs_only_two_numbers_beside_it(tmp_path):
-    out = run_alone(tmp_path, "width.py", "two_numbers.py")
+def test_the_file_runs_alone(tmp_path):
+    out = run_alone(tmp_path, "width.py")
     assert "q = 3, K =  1   0.1083" in out and "q = 2, K =  1   0.0000" in out

@@ -36,15 +36,9 @@ P does not depend on X, and the tokens integrate out.  With r_j = alpha P_j - 1[
 residual is sum_j r_j x_j, so L = d/2 sum_j r_j^2.
 """
 
-import argparse
-import math
-import os
-import sys
-from pathlib import Path
+from common import UNTESTED, half_step, main, multiples, row     # first: NumPy gets one thread
 
-for name in "OPENBLAS_NUM", "MKL_NUM", "OMP_NUM", "VECLIB_MAXIMUM":     # before NumPy loads:
-    os.environ.setdefault(f"{name}_THREADS", "1")                       # matrices are small
-sys.path.append(str(Path(__file__).resolve().parents[1]))       # of plots.py, for pictures
+import math
 
 import numpy as np
 
@@ -100,39 +94,11 @@ def demo():
 
 # Training
 
-UNTESTED = {"fresh": True, "evaluations": 1, "eval_sequences": 2, "T_test": [], "q_test": []}
 ENCODINGS = {       # settings of train.py, ||W*||^2, color
     "one-hot": ({"T": 50, "pe": "onehot"}, 49, "#CC79A7"),
     "orthonormal": ({"T": 50, "law": "orthonormal", "d_e": 100}, 100, "#0072B2")}
 ARMS = {f"two_numbers {name} {steps}": UNTESTED | settings | {"lr": 1.0, "steps": steps}
         for name, (settings, _, _) in ENCODINGS.items() for steps in (150, 400, 1000, 4000)}
-
-
-def multiples(run):
-    """a and alpha: the multiples of W* and V* that are nearest to the weights of a run."""
-    import sts
-    c = run["config"]
-    truth = sts.ground_truth(c.d, c.d_e, c.T if c.pe == "onehot" else None)
-    return [float((run[name] * star).sum() / (star ** 2).sum()) for name, star in zip("WV", truth)]
-
-
-def end_error(run, T, q, n=2048, draws=None, together=True):
-    """The error over d/(2q) of a run's weights, on n new sequences of length T and subset size q.
-
-    Outputs are means over the draws of a test; if not together, the errors of single draws are.
-    """
-    import sts
-    import train
-    c = run["config"]
-    X, y = sts.sample_sts(train.stream(c, "tests", T, q), n, T, c.d, q, np.float32)
-    E = train.encodings(run, T, draws or c.eval_draws, train.stream(c, "tests", T, q, 0))
-    losses = [sts.loss(run["W"], run["V"], X, y, e) for e in ([E] if together else E)]
-    return np.mean(losses) * 2 * q / c.d
-
-
-def half_step(t, L, c):
-    """The step at which L, the loss at steps t, has fallen to half of d/(2q); nan if it has not."""
-    return np.interp(-c.d / (4 * c.q), -np.minimum.accumulate(L), t, right=np.nan)
 
 
 def figure():
@@ -172,29 +138,6 @@ def figure():
     row("L at the end / exact", end)
     row("growth of 1/L / (4 lr/||W*||^2)", growth)
     return canvas
-
-
-def row(text, values):
-    """Print what is measured: its mean over all values, which are of seeds, and their range."""
-    print(f"{text:66}  {np.mean(values):.4g} ({np.min(values):.4g} to {np.max(values):.4g})")
-
-
-def main(doc, demo, *figures):
-    """Run a file: demo(), and then the functions of figures, one for each picture named."""
-    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
-    parser.add_argument("pictures", nargs="*", metavar="PICTURE", help="train, and plot into it")
-    paths = parser.parse_args().pictures
-    if len(paths) > len(figures):
-        parser.error(f"pictures: at most {len(figures)}, got {' '.join(paths)}")
-    try:
-        demo()
-        for figure, path in zip(figures, paths):
-            import plots
-            plots.picture(figure, Path(path))
-    except KeyboardInterrupt:
-        parser.exit(1, "\ninterrupted; the same command goes on\n")
-    except (ImportError, FloatingPointError, ValueError, OSError) as problem:
-        parser.error(problem)
 
 
 if __name__ == "__main__":

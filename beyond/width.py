@@ -27,7 +27,7 @@ large a puts all attention on y.  The mean over all draws, which is the paper's 
 evenly: positions have one law.  The mean of K draws leaves about (q - 1)/K of d/(2q) more.
 """
 
-from two_numbers import main, row     # first: it gives NumPy one thread
+from common import end_error, main, row     # first: NumPy gets one thread
 
 import functools
 import math
@@ -191,7 +191,7 @@ def needed_width(T, q, share, K, rng, trained=False):
 
 
 def demo():
-    """Print floors, the share that is left at other lengths, and the d_e that is needed."""
+    """Print what one draw and 16 draws leave at their best weights, and the d_e that is needed."""
     rng, T, d_e = np.random.default_rng(0), 200, 170
     print(f"Random signs, T = {T}, d_e = {d_e}: the least share of d/(2q) with K draws, +- its"
           "\nstandard error.  In one draw selected tokens have equal logits only for q <= 2.\n")
@@ -199,10 +199,6 @@ def demo():
         _, a, alpha = noise_floor(sample_scores(rng, T, d_e, q, 300), 2 * q, q, K)
         share, error = predict_loss(rng, a, alpha, T, 2 * q, q, d_e, K, 0.02)
         print(f"  q = {q}, K = {K:2d}   {share:.4f} +- {error:.4f}   {a = :.1f}, {alpha = :.2f}")
-    print("\nThe share that is left with the weights 4.2 W*, 1.8 V*, by length; q = 3, K = 16.\n")
-    for T in 200, 2000, 10 ** 9:
-        share, error = predict_loss(rng, 4.2, 1.8, T, 6, 3, d_e, 16, 0.02)
-        print(f"  T = {T:10d}   {share:.4f} +- {error:.4f}")
     print("\nThe least d_e for 10% of d/(2q); q = 3.  As trained: the best weights for one draw.\n")
     print(" " * 12 + "".join(f"{name:>24}" for name in GROWTH))
     for T in 100, 1000, 10_000:
@@ -212,79 +208,65 @@ def demo():
 
 # Training
 
-ADAM = {"d": 5, "optimizer": "adam", "schedule": "cosine", "evaluations": 1}
-MANY = ADAM | {"lr": 0.03, "steps": 1000, "eval_sequences": 512, "T_test": [], "q_test": []}
-ONE = MANY | {"q": 3, "lr": 0.005, "steps": 6000, "eval_draws": 1}          # less noise in W
-NET = ADAM | {"q": 3, "model": "fcn", "fresh": True, "lr": 0.01, "eval_sequences": 10_000}
+ADAM = {"d": 5, "q": 3, "optimizer": "adam", "schedule": "cosine", "evaluations": 1}
+SIGNS = ADAM | {"T_test": [], "q_test": []}
 CURVES = {      # settings, and the widths that are trained at each T: d_e, or units of a net
-    "1 16": (MANY | {"q": 1}, {20: (4, 5, 6), 80: (6, 7, 8), 320: (8, 9, 10)}),
-    "2 16": (MANY | {"q": 2}, {20: (7, 9, 11), 80: (11, 13, 16), 320: (16, 18, 21)}),
-    "3 16": (MANY | {"q": 3}, {10: (12, 16, 24), 20: (16, 24, 32), 40: (24, 32, 48),
-                               80: (32, 48, 64), 160: (32, 48, 64), 320: (48, 64, 96)}),
-    "3 1": (ONE, {10: (48, 64), 40: (96, 128), 320: (192, 256)}),
-    "net": (NET, {10: (40, 50), 20: (89, 100), 40: (179, 200)})}
+    "one draw": (SIGNS | {"lr": 0.005, "steps": 6000, "eval_draws": 1},         # less noise in W
+                 {10: (48, 64), 40: (96, 128), 320: (192, 256)}),
+    "16 draws, as trained": (SIGNS | {"lr": 0.03, "steps": 1000},
+                             {10: (12, 16, 24), 20: (16, 24, 32), 40: (24, 32, 48),
+                              80: (32, 48, 64), 160: (32, 48, 64), 320: (48, 64, 96)}),
+    "net": (ADAM | {"model": "fcn", "fresh": True, "lr": 0.01, "eval_sequences": 2},
+            {10: (40, 50), 20: (89, 100), 40: (179, 200)})}
 NET_STEPS = {10: 6000, 20: 40_000, 40: 60_000}
 ARMS = {f"width {name} {T} {m}": settings | {"T": T} | (
             {"hidden": [m], "steps": NET_STEPS[T]} if name == "net" else {"d_e": m})
         for name, (settings, sizes) in CURVES.items() for T in sizes for m in sizes[T]}
 
 
-def last_share(run):
-    """The last error over d/(2q); if a test has one draw, the mean over 16 such tests."""
-    import sts
-    import train
-    c, error = run["config"], run["error"][-1, 0]
-    if c.eval_draws == 1:
-        X, y, E = train.held_out(run, 0, 16)
-        error = np.mean([sts.loss(run["W"], run["V"], X, y, e) for e in E])
-    return error * 2 * c.q / c.d
+def trained_widths(name):
+    """Train a curve; {T: the width for SHARE of each seed}.
 
-
-def trained_widths(*names):
-    """Train; {T: the width for SHARE of each seed}: on a line, and for attention in logarithms."""
+    It is read from a line through the errors, and for attention in logarithms.
+    """
     import plots
-    arms = {arm: ARMS[arm] for name in names for arm in ARMS if arm.startswith(f"width {name} ")}
-    runs, curves = plots.trained(arms), [{} for _ in names]
-    for name, needed in zip(names, curves):
-        scale, back = (np.array, np.array) if name == "net" else (np.log, np.exp)
-        for T, sizes in CURVES[name][1].items():
-            shares = [[last_share(run) for run in runs[f"width {name} {T} {m}"]] for m in sizes]
-            needed[T] = back([np.interp(-scale(SHARE), -scale(ends), scale(sizes), np.nan, np.nan)
-                              for ends in np.transpose(shares)])
-    return curves
+    runs, needed = plots.trained({arm: ARMS[arm] for arm in ARMS if name in arm}), {}
+    scale, back = (np.array, np.array) if name == "net" else (np.log, np.exp)
+    for T, sizes in CURVES[name][1].items():
+        shares = [[end_error(run, T, run["config"].q) for run in runs[f"width {name} {T} {m}"]]
+                  for m in sizes]
+        needed[T] = back([np.interp(-scale(SHARE), -scale(ends), scale(sizes), np.nan, np.nan)
+                          for ends in np.transpose(shares)])
+    return needed
 
 
 def figure():
-    """Train, and plot the d_e that attention needs beside the predicted one, and to T = 10^9."""
+    """Train, and plot the d_e that attention needs beside the computed one, to T = 10^9."""
     import matplotlib.pyplot as plt
     import plots
-    rng, curves = np.random.default_rng(0), trained_widths("1 16", "2 16", "3 16")
-    canvas, (left, right) = plt.subplots(1, 2, figsize=(10, 6.5))
-    for q, needed in enumerate(curves, 1):
-        T, trained = list(needed), np.array(list(needed.values()))
-        predicted = [needed_width(length, q, SHARE, 16, rng, True) for length in T]
-        left.plot(T, predicted, "--", color=plots.THEORY)
-        left.plot(T, trained, "o", color=plots.STOCHASTIC, fillstyle="none", markersize=9)
-        left.text(T[-1], trained.max() + 1.5, f"q = {q}", ha="right")
-        row(f"q = {q}: trained d_e / predicted", trained / np.transpose([predicted]))
-    left.set(title="trained; dashed: predicted", xlabel="length T", ylabel="$d_e$",
-             xscale="log", ylim=(0, 75))
-    left.set_xticks(T, T)
-    T = 10 ** np.arange(1, 10)
+    rng, lengths = np.random.default_rng(0), 10 ** np.arange(1, 10)
+    canvas, axis = plt.subplots(figsize=(10, 6.5))
     for (name, (K, as_trained, power)), marker in zip(GROWTH.items(), "s^D"):
-        predicted = [needed_width(length, 3, SHARE, K, rng, as_trained) for length in T]
-        line = np.polyfit(np.log(T) ** power, predicted, 1, w=1 / np.array(predicted))
-        right.plot(T, np.polyval(line, np.log(T) ** power), "--", color=plots.THEORY)
-        right.plot(T, predicted, marker, color=plots.STOCHASTIC, label=name)
-    right.set(title="predicted, q = 3", xlabel="length T", xscale="log", yscale="log",
-              ylim=(5, 20_000))
-    right.legend(loc="upper left")
-    canvas.suptitle("Trained $d_e$ are near the predicted ones: like $(\\ln T)^2$, or ln T")
-    plots.caption(canvas, "For an error of 10% of d/(2q). Left: one draw of random signs in a "
-                  "training step, the mean of 16 in a test. Right, dashed: fits in (ln T)², "
-                  "below in ln T. As trained: with the best weights for one draw.")
-    for T in 10, 320:
-        row(f"q = 3, T = {T}: d_e, trained", needed[T])
+        computed = [needed_width(T, 3, SHARE, K, rng, as_trained) for T in lengths]
+        line = np.polyfit(np.log(lengths) ** power, computed, 1, w=1 / np.array(computed))
+        axis.plot(lengths, np.polyval(line, np.log(lengths) ** power), "--", color=plots.THEORY)
+        axis.plot(lengths, computed, marker, color=plots.STOCHASTIC, label=name)
+        if name in CURVES:
+            needed = trained_widths(name)
+            axis.plot(list(needed), [d_e.mean() for d_e in needed.values()], "o", markersize=12,
+                      color=plots.FIXED, fillstyle="none", label="trained" if K == 1 else None)
+            row(f"{name}: trained d_e / computed",
+                [d_e / needed_width(T, 3, SHARE, K, rng, as_trained)
+                 for T, d_e in needed.items()])
+            for T in 10, 320:
+                row(f"{name}, T = {T}: d_e, trained", needed[T])
+    axis.set(xlabel="length T", ylabel="$d_e$ for an error of 10%", xscale="log", yscale="log",
+             ylim=(5, 20_000))
+    axis.legend(loc="upper left")
+    canvas.suptitle("The $d_e$ that attention needs grows like $(\\ln T)^2$, or like ln T")
+    plots.caption(canvas, "Random signs, q = 3. Squares, triangles, diamonds: computed. Dashed: "
+                  "lines in (ln T)², the lowest one in ln T. As trained: with the best weights "
+                  "for one draw.")
     return canvas
 
 
@@ -292,9 +274,10 @@ def separation():
     """Train, and plot the width of nets, and of attention with one draw in a test and with 16."""
     import matplotlib.pyplot as plt
     import plots
-    d, q = NET["d"], NET["q"]
-    nets, *attention = trained_widths("net", f"{q} 1", f"{q} 16")
-    one, many = ({T: d + d_e for T, d_e in needed.items()} for needed in attention)
+    d, q = ADAM["d"], ADAM["q"]
+    nets = trained_widths("net")
+    one, many = ({T: d + d_e for T, d_e in trained_widths(name).items()}
+                 for name in ("one draw", "16 draws, as trained"))
     bound = {T: T * d * (1 - SHARE * (T - 1) / (T - q)) for T in many}      # see fcn.py
     canvas, axis = plt.subplots(figsize=(10, 7))
     axis.plot(list(bound), list(bound.values()), "--", color=plots.NET,
@@ -305,12 +288,12 @@ def separation():
             ("attention, mean of 16 draws: d + $d_e$", many, plots.STOCHASTIC, "o")):
         plots.band(axis, list(widths), np.transpose(list(widths.values())), color,
                    marker=marker, markersize=9, label=name)
-        for T, net in ((40, nets[40]), (320, bound[320])) if widths is not nets else ():
-            own, times = widths[T].mean(), np.mean(net / widths[T])
-            axis.text(1.05 * T, 1.25 * own, f"{times:.1f} times", color=color)
-    axis.vlines([40, 320], [many[40].mean(), many[320].mean()], [nets[40].mean(), bound[320]],
-                color=plots.THEORY, linestyle=":")
-    axis.set(xscale="log", yscale="log", xlabel="sequence length T", xlim=(9, 550),
+    for name, widths, color in ("16 draws", many, plots.STOCHASTIC), ("one draw", one, "#56B4E9"):
+        times = bound[320] / widths[320]
+        axis.text(340, 1.25 * widths[320].mean(), f"{times.mean():.1f} times", color=color)
+        row(f"T = 320, {name}: bound for nets / width of attention", times)
+    axis.vlines([320], [many[320].mean()], [bound[320]], color=plots.THEORY, linestyle=":")
+    axis.set(xscale="log", yscale="log", xlabel="sequence length T", xlim=(9, 600),
              ylim=(18, 2500), ylabel="width for an error of 10%")
     axis.set_xticks(list(bound), list(bound))
     axis.set_yticks([20, 50, 100, 200, 500, 1000], [20, 50, 100, 200, 500, 1000])
@@ -321,13 +304,8 @@ def separation():
                   "256, attention with stochastic random signs on one batch of 256.")
     for T, units in nets.items():
         row(f"T = {T}: width that trained nets need / bound", units / bound[T])
-    for name, widths in ("16 draws", many), ("one draw", one):
-        row(f"T = 40, {name}: width of nets / of attention", nets[40] / widths[40])
-        row(f"T = 320, {name}: bound for nets / width of attention", bound[320] / widths[320])
     for T, widths in one.items():
         row(f"T = {T}, one draw: d + d_e, trained", widths)
-    row("T = 320, 16 draws: weights of attention", many[320] * (many[320] + d))
-    row("T = 320: weights of a net at the bound", bound[320] * (320 * d + 320 + d))
     return canvas
 
 
