@@ -485,7 +485,6 @@ def test_figure_1_shows_the_loss_its_inverse_and_the_cosines(plotted):
         steps, L = np.arange(0.5, 200, 2), run["loss"].reshape(100, 2).mean(axis=1)
         assert shows(left, steps, L) and shows(middle, steps, 1 / L)
         assert all(shows(right, run["eval_step"], run[f"cos_{name}"]) for name in "WV")
-    assert [t.get_text() for t in right.get_legend().get_texts()] == ["cos(W, W*)", "cos(V, V*)"]
     assert shows(left, None, 3 / 4)                                         # d/(2q)
     (t, y), = [curve.get_data() for curve in middle.lines if curve.get_linestyle() == ":"]
     allclose(np.diff(y) / np.diff(t), 4 * 4.0 / (2 ** 2 * 40))              # 4 lr/(q^2 d_e)
@@ -499,7 +498,8 @@ def test_figures_2_4_and_5_show_means_and_ranges_of_the_errors(name, how, sizes,
     figures, runs = plotted
     panels = [axis for axis in figures[name].axes if axis.axison]
     tests = [(T, 3) for T in (50, 62, 75, 87, 100)] + [(50, q) for q in sizes]
-    for axis, (T, q) in zip(panels, tests, strict=True):
+    floors = plots.floors(runs[f"{how} stochastic"][0]["config"], tests)
+    for axis, (T, q), floor in zip(panels, tests, floors, strict=True):
         assert axis.get_title().endswith(f"= {T if q == 3 else q}") or (T, q) == (50, 3)
         areas = [area for area in axis.collections if isinstance(area, PolyCollection)]
         for pe, area in zip(("stochastic", "fixed"), areas, strict=True):
@@ -511,12 +511,8 @@ def test_figures_2_4_and_5_show_means_and_ranges_of_the_errors(name, how, sizes,
             height = area.get_paths()[0].vertices[:, 1]
             allclose(sorted({*height}), sorted({*curves.min(axis=0), *curves.max(axis=0)}))
         assert shows(axis, None, 1) and shows(axis, None, 0.15 * 6 / 5, "0.15") == (T > 50)
+        assert shows(axis, None, floor, "floor")
         assert axis.get_yscale() == ("linear" if name == "2" else "log")
-    legend, = [axis.get_legend() for axis in figures[name].axes if axis.get_legend()]
-    words = " ".join(text.get_text() for text in legend.get_texts()).split()
-    assert " ".join(words) == "stochastic, mean of 16 draws fixed error 0.15, here 0.18"
-    words = " ".join(figures[name].get_supxlabel().split())
-    assert all(said in words for said in ("have 4 draws", "of 2 seeds", "fresh batches of 32"))
 
 
 def test_figure_3_shows_the_weights_before_and_after_training(plotted):
@@ -567,16 +563,12 @@ def test_plots_shows_a_run(settings, command, monkeypatch):
     train.save(run, "2.npz")
     monkeypatch.setattr(plt, "close", figures.append)
     assert command("--run 2.npz", plots)[0] == 0 and Path("2.png").exists()
-    name = "A net" if "model" in settings else f"{settings.get('pe', 'stochastic')} encodings"
-    assert figures[0].get_suptitle() == f"{name.capitalize()} after 5 steps"
-    assert "gradient descent, lr = 0.5" in " ".join(figures[0].get_supxlabel().split())
     loss, error, *attention = figures[0].axes
     assert shows(loss, np.arange(11), run["loss"])
     assert shows(error, run["eval_step"], run["error"][:, 0])
     assert shows(loss, None, 0.5) and shows(error, None, 0.5)                       # d/(2q)
-    bound = fcn.width_lower_bound(18, 8, 2, 2)                                      # d + d_e
-    assert shows(error, None, bound) == ("model" in settings)
-    assert ("d_e" in figures[0].get_supxlabel()) != ("model" in settings)
+    bound, net = fcn.width_lower_bound(18, 8, 2, 2), "model" in settings            # d + d_e
+    assert shows(error, None, bound) == net and ("d_e" in figures[0].get_supxlabel()) != net
     for axis in attention:
         X, y, E = train.held_out(run, 0, 1)
         P = sts.attention(run["W"], X, y, E, c.attend_to_query, c.query)[0, 0]
@@ -607,23 +599,11 @@ def test_runs_of_figures_are_commands_and_are_kept_until_settings_change(tmp_pat
     np.testing.assert_equal(found[0], train.descend(run))
 
 
-def test_a_run_may_print_more_than_a_pipe_holds():
-    plots.train_all([["-c", "print('x' * 10 ** 5)"]], jobs=1)
-
-
-def ctrl_c(seconds):
-    raise KeyboardInterrupt
-
-
-def kill(seconds):
-    signal.raise_signal(signal.SIGTERM)
-
-
 @pytest.mark.parametrize("program, sleep, ended, said", [
-    ("exit('--lr')", time.sleep, ChildProcessError, "c: --lr"),
+    ("print('x' * 10 ** 5); exit('--lr')", time.sleep, ChildProcessError, "c: --lr"),   # no pipe
     ("import os; os.kill(os.getpid(), 9)", time.sleep, ChildProcessError, "c: it was killed"),
-    ("0", ctrl_c, KeyboardInterrupt, None), ("0", kill, KeyboardInterrupt, None)])
-def test_a_run_that_fails_and_ctrl_c_and_kill_stop_all_runs(program, sleep, ended, said, monkeypatch):
+    ("0", lambda seconds: signal.raise_signal(signal.SIGTERM), KeyboardInterrupt, None)])
+def test_a_run_that_fails_and_kill_stop_all_runs(program, sleep, ended, said, monkeypatch):
     children, popen = [], plots.Popen
     monkeypatch.setattr(plots, "Popen", lambda *args, **how: children.append(popen(*args, **how))
                         or children[-1])

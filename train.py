@@ -323,7 +323,7 @@ def summary(run):
         bound = fcn.width_lower_bound(m, c.T, c.d, c.q)
         print(f"No net with a first layer of width {m} has an expected loss below {bound:.4f}.")
     if not c.fresh and error > 2 * loss:
-        print(f"The run has memorized its {c.batch} sequences: --fresh draws new ones at each step.")
+        print(f"The run has memorized its {c.batch} sequences: --fresh draws new ones.")
     elif not error < 0.95 * zero:                                       # also if it is nan
         print("The run has learnt nothing so far: the zero predictor is about as good, or better.")
 

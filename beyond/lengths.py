@@ -130,7 +130,7 @@ def predicted(run, T_test):
 
 
 def figure():
-    """Plot the errors of Figure 4's runs on longer sequences, as they are and scaled; print them."""
+    """Plot, and print, the errors of Figure 4's runs on longer sequences, as they are and scaled."""
     import plots
     import matplotlib.pyplot as plt
     runs = plots.trained(plots.GD)
