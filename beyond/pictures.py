@@ -215,9 +215,9 @@ def make():
         train.train(lambda run: states.append(dict(run)), **MOVIE)
         frames = [Image.fromarray(np.array(figure.canvas.buffer_rgba())).convert("RGB")
                   for figure in movie(states)]
-    pauses = [1000, *[125] * (len(frames) - 2), 3000]       # milliseconds
-    frames[0].save(folder / "movie.gif", save_all=True, append_images=frames[1:], duration=pauses,
-                   loop=0)
+    pauses = [1500, 1000, *[125] * (len(frames) - 2), 1500]     # milliseconds; it begins with the
+    frames[-1].save(folder / "movie.gif", save_all=True, append_images=frames,      # last frame, as
+                    duration=pauses, loop=0)                        # a page may show the first only
     print(folder / "movie.gif")
 
 

@@ -85,16 +85,16 @@ def demo():
 
 # Training
 
-CURVES = {      # settings of train.py, ||W*||^2, color, and (lr, n, K) of each point
-    "one-hot": (*ENCODINGS["one-hot"], [
+CURVES = {      # settings of train.py, ||W*||^2, and (lr, n, K) of each point
+    "one-hot": (*ENCODINGS["one-hot"][:2], [
         (1.0, 256, 1), (1.0, 64, 1), (1.0, 16, 1), (0.5, 64, 1), (0.5, 16, 1)]),
-    "orthonormal": (*ENCODINGS["orthonormal"], [
+    "orthonormal": (*ENCODINGS["orthonormal"][:2], [
         (1.0, 128, 1), (1.0, 32, 1), (1.0, 16, 1), (1.0, 32, 2), (1.0, 32, 4)]),
-    "random signs": ({"T": 200, "d_e": 170}, 170, "#56B4E9", [(4.0, 256, 1)])}
+    "random signs": ({"T": 200, "d_e": 170}, 170, [(4.0, 256, 1)])}
 ARMS = {f"plateau {name} {lr} {n} {K}": UNTESTED | settings | {
     "lr": lr, "batch": n, "draws": K,
     "steps": int(2 * plateau(settings["T"], 5, 3, lr, n, N, K))}        # twice the plateau
-    for name, (settings, N, _, points) in CURVES.items() for lr, n, K in points}
+    for name, (settings, N, points) in CURVES.items() for lr, n, K in points}
 ARMS["plateau one full batch"] = ARMS["plateau random signs 4.0 256 1"] | {"fresh": False}
 
 
@@ -130,23 +130,25 @@ def figure():
     import plots
     runs, ratios = plots.trained(ARMS), {"at most 1/8": [], "1/4": [], "1/2": []}
     canvas, axis = plt.subplots(figsize=(10, 7))
-    for name, (settings, N, color, points) in CURVES.items():
+    for name, (settings, N, points) in CURVES.items():
         for lr, n, K in points:
             y = delays(runs[f"plateau {name} {lr} {n} {K}"], N)
             x, noise = noise_delay(lr, settings["T"], n, K), lr * (5 + 3) / n
             size = "at most 1/8" if noise <= 1 / 8 else f"1/{1 / noise:.0f}"
             ratios[size].extend(y / x)
-            axis.plot([x] * len(y), y, color=color)
-            axis.plot(x, y.mean(), "o" if K == 1 else "s", color=color, markersize=9,
-                      fillstyle="full" if noise <= 1 / 8 else "none",
-                      label=name if (lr, n, K) == points[0] else None)
+            axis.plot(x, y.mean(), "o", color=plots.STOCHASTIC, markersize=11,
+                      fillstyle="full" if noise <= 1 / 8 else "none")
+    axis.annotate("the first page's task", (x, y.mean()), (0.66, 0.5), textcoords="axes fraction",
+                  arrowprops={"arrowstyle": "-"})
+    axis.plot([], "o", color=plots.STOCHASTIC, label="weak noise: lr (d + q)/n at most 1/8")
+    axis.plot([], "o", color=plots.STOCHASTIC, fillstyle="none", label="stronger noise")
     axis.plot((1, 2.7), (1, 2.7), "--", color=plots.THEORY, label="measured = predicted")
     axis.set(title="steps to half of d/(2q), over those without noise",
              xlabel="predicted: 1 + lr T/(2nK)", ylabel="measured")
     axis.legend(loc="upper left")
     canvas.suptitle("Gradient noise makes the plateau about 1 + lr T/(2nK) times as long")
-    plots.caption(canvas, "Mean and range of 3 seeds. Filled: lr (d + q)/n is at most 1/8. "
-                  "Squares: K = 2 and 4 draws. Fresh batches. T = 50; random signs: T = 200.")
+    plots.caption(canvas, "Means of 3 seeds, fresh batches of n sequences, K draws in a step. "
+                  "T = 50, one-hot and orthonormal encodings; first page: T = 200, random signs.")
     for size, values in ratios.items():
         row(f"lr (d + q)/n {size}: delay of the plateau / formula", values)
     for text, name in ("fresh", "random signs 4.0 256 1"), ("one full batch", "one full batch"):
