@@ -310,6 +310,7 @@ def test_a_setting_changes_the_run_or_is_refused_by_its_flag(given, refused):
 
 @pytest.mark.parametrize("given, name, value", [
     ({"T": 99}, "lr", 2), ({"model": "fcn", "hidden": [150, 250]}, "lr", 0.01),
+    ({"model": "fcn", "hidden": []}, "lr", 0.02),
     ({"model": "fcn", "d_e": 7}, "hidden", [12]), ({"pe": "onehot", "T": 20}, "d_e", 40)], ids=str)
 def test_defaults_are_those_of_the_help(given, name, value):
     assert vars(train.Settings(**given))[name] == value

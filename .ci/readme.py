@@ -23,18 +23,8 @@ BLOCK = re.compile(r"^( *)```(sh|python|text)\n(.*?)^\1```", re.M | re.S)
 NUMBER = re.compile(r"(?<![\w.])-?\d*\.?\d+(?:e[-+]\d+)?(?![\w.]*\w)")
 MAY_DIFFER = re.compile(r"[-+]?[\d.]+ +(?=(s|seconds|minutes|standard errors)\b)")
 VERDICT = re.compile(r"^(\d) {2,}(.+?)  .*  (seen|in part|not seen)$", re.M)      # of a figure's claim
-FROM_NOTHING = """
-python plots.py 2 --quick
-python - <<'END'                # one picture of beyond/, from short runs
-import sys
-sys.path.append("beyond")
-import plateau, plots
-for arm in plateau.ARMS.values():
-    arm["steps"] = 100
-plots.picture(plateau.figure, plots.Path("runs/noise.png"))
-END
-python -m pytest -q .ci/test_readme.py beyond
-"""
+FROM_NOTHING = ("python plots.py 2 --quick\npython .ci/picture.py\n"
+                "python -m pytest -q .ci/test_readme.py\n")
 
 
 def blocks():

@@ -58,7 +58,7 @@ def test_a_line_may_differ_in_the_last_digits_and_in_times(shown, printed, same)
 def test_blocks_run_in_one_shell_in_order_and_what_is_wrong_ends_the_run(path, old, new, status,
                                                                         monkeypatch, tmp_path):
     files = dict.fromkeys(readme.TEXTS, "") | {
-        "README.md": README, "figures/claims.txt": TABLE, "plots.py": "",
+        "README.md": README, "figures/claims.txt": TABLE, "plots.py": "", ".ci/picture.py": "",
         "beyond/claims.py": f"print('''{TABLE}''')",
         ".ci/test_readme.py": "def test():\n    print('its test', file=open('order', 'a'))\n"}
     shutil.copytree(Path(readme.__file__).parent, tmp_path / ".ci")

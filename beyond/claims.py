@@ -15,7 +15,7 @@ Curves are errors of the paper's number of sequences, 128, with a standard error
 CRITERIA has the demands.  They are ours, but for the 0.15.  Those for curves were chosen with seeds
 6 and 7, and the half in "converges" with seeds 10 and 11; seeds 3 to 5 are judged.  "The second
 half multiplies it by" is read from a line through the logarithms of all evaluations there.  EARLY
-was set when the steps of seeds 3 to 5 were known: any share from 0.13 to 0.67 gives the same
+was set when the steps of seeds 3 to 5 were known: any fraction from 0.13 to 0.67 gives the same
 verdicts.
 
     runs = plots.trained(plots.GD, seeds=(14, 15))        other seeds
@@ -186,7 +186,7 @@ def claims_2(runs, optimizer="gd"):
 def block(run, name):
     """Three numbers about the block of W or V where the ground truth is the identity.
 
-    Its share of the squared norm, its cosine to the identity, and the norm of all other entries.
+    Its fraction of the squared norm, its cosine to the identity, and the norm of all other entries.
     """
     d, matrix = run["config"].d, run[name].astype(float)      # for a small difference of squares
     part = matrix[d:, d:] if name == "W" else matrix[:, :d]
@@ -202,9 +202,9 @@ def claims_3(runs):
         after = np.transpose([block(run, name) for run in runs["full model"]])
         before = np.transpose([block(train.start(run["config"]), name)
                                for run in runs["full model"]])
-        rows += [within(f"{name}: only the {part}, share of the squared norm", after[0], NORM),
+        rows += [within(f"{name}: only the {part}, fraction of the squared norm", after[0], NORM),
                  within(f"{name}: {part} aligned with the identity, cosine", after[1], COSINE),
-                 within(f"{name}: other entries go to 0, share of their norm left",
+                 within(f"{name}: other entries go to 0, fraction of their norm left",
                         after[2] / before[2], greatest=GONE)]
     return rows
 
