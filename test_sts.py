@@ -556,7 +556,8 @@ def test_plots_makes_what_is_named(flags, pictures, arms, plotted, command, monk
 
 
 @pytest.mark.parametrize("settings", [
-    {"pe": "fixed"}, {"attend_to_query": True, "query": "mean", "init_std": 1}, {"model": "fcn"}])
+    {"pe": "fixed"}, {"attend_to_query": True, "query": "mean", "init_std": 1},
+    {"model": "fcn", "hidden": [3]}])
 def test_plots_shows_a_run(settings, command, monkeypatch):
     c, figures = train.Settings(**SMALL | settings), []
     run = train.start(c)
@@ -568,7 +569,7 @@ def test_plots_shows_a_run(settings, command, monkeypatch):
     assert shows(loss, np.arange(11), run["loss"])
     assert shows(error, run["eval_step"], run["error"][:, 0])
     assert shows(loss, None, 0.5) and shows(error, None, 0.5)                       # d/(2q)
-    bound, net = fcn.width_lower_bound(18, 8, 2, 2), "model" in settings            # d + d_e
+    bound, net = fcn.width_lower_bound(3, 8, 2, 2), "model" in settings
     assert shows(error, None, bound) == net and ("d_e" in figures[0].get_supxlabel()) != net
     for axis in attention:
         X, y, E = train.held_out(run, 0, 1)

@@ -22,7 +22,7 @@ TEXTS = ("README.md", "beyond/README.md", "beyond/CLAIMS.md", "beyond/LECTURE.md
 BLOCK = re.compile(r"^( *)```(sh|python|text)\n(.*?)^\1```", re.M | re.S)
 NUMBER = re.compile(r"(?<![\w.])-?\d*\.?\d+(?:e[-+]\d+)?(?![\w.]*\w)")
 MAY_DIFFER = re.compile(r"[-+]?[\d.]+ +(?=(s|seconds|minutes|standard errors)\b)")
-VERDICT = re.compile(r"^(\d) {2,}(.+?)  .*  (seen|in part|not seen)$", re.M)      # of a figure's claim
+VERDICT = re.compile(r"^(\d) {2,}(.+?)  .*  (seen|in part|not seen)$", re.M)      # of a claim
 FROM_NOTHING = ("python plots.py 2 --quick\npython .ci/picture.py\n"
                 "python -m pytest -q .ci/test_readme.py\n")
 

@@ -156,6 +156,16 @@ def test_a_claim_fails_if_a_number_that_it_speaks_of_is_changed(runs, name, key,
     assert found == claims_that_fail
 
 
+def test_each_claim_of_convergence_has_its_own_floor(runs, monkeypatch):
+    monkeypatch.setattr(claims, "floors", lambda runs, longer: (
+        f"{'lengths' if longer else 'sizes'}: {runs[0]['config'].pe} {runs[0]['config'].optimizer}"))
+    for figure, optimizer in ("2", "gd"), ("4", "gd"), ("5", "adam"):
+        rows = [row for row in claims.CLAIMS[figure](runs) if "converges" in row[0]]
+        assert len(rows) == (1 if figure == "2" else 3)
+        for claim, _, _, floor, verdict in rows:
+            assert claim.startswith(floor.removesuffix(optimizer)) and verdict == "in part"
+
+
 def test_the_table_has_the_columns_and_the_criteria_of_the_committed_one(runs):
     kept = (plots.HERE / "figures/claims.txt").read_text(encoding="utf-8")
     texts = claims.table(runs, claims.CLAIMS), kept
