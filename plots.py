@@ -232,7 +232,7 @@ def error_curves(stochastic, fixed, rows, scale):
         for axis, (T, q) in zip(row, own):
             band(axis, t, shares(stochastic, T, q), STOCHASTIC,
                  label=f"stochastic,\nmean of\n{c.eval_draws} draws")
-            axis.axhline(floor[T, q], color=STOCHASTIC, linewidth=1, label="their floor")
+            axis.axhline(floor[T, q], color=STOCHASTIC, linewidth=1, label="floor of\nstochastic")
             band(axis, t, shares(fixed, T, q), FIXED, linestyle="--", label="fixed")
             dotted_line(axis, 1, "zero predictor" if axis is row[0] else "")
             if T > c.T:
