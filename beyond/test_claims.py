@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from common import end_error
 
 import claims
 import plots
@@ -84,6 +85,17 @@ def test_floors_are_those_of_the_lattice_of_scores(draws):
     for (T, q), found in zip(tests, plots.floors(c, tests, 3000)):
         exact, _ = width.predict_loss(rng, *numbers, T, 2 * q, q, 80, 16, 0.02)
         assert found == pytest.approx(exact, rel=0.1)
+
+
+def test_training_ends_at_the_floors():
+    """On longer sequences and other sizes, too; with one draw in a step floors are others."""
+    tests, settings = [(12, 3), (24, 3), (12, 2), (12, 5)], {"T": 12, "d": 3, "d_e": 24}
+    run = train.train(**settings, draws=4, lr=2.0, fresh=True, steps=1500, evaluations=1,
+                      eval_sequences=2, T_test=[], q_test=[])
+    errors = [end_error(run, *test) for test in tests]
+    assert errors == pytest.approx(plots.floors(run["config"], tests, 2000), rel=0.17)
+    one = plots.floors(train.Settings(**settings), tests, 2000)
+    assert one != pytest.approx(errors, rel=0.17)
 
 
 def test_floors_are_those_of_the_tests_and_of_the_encodings():
