@@ -149,8 +149,8 @@ def figure():
     canvas, axes = plt.subplots(1, len(TESTS), figsize=(11, 6.5), sharey=True)
     for curve, (style, color) in CURVES.items():
         for axis, line, (name, (length, q)) in zip(axes, lines[curve], TESTS.items()):
-            ends = [end_error(run, length, q, draws=24 if "one" in curve else None,
-                              together="one" not in curve) for run in runs[curve.split(",")[0]]]
+            ends = [end_error(run, length, q, draws=1 if "one" in curve else None)
+                    for run in runs[curve.split(",")[0]]]
             axis.plot(SIZES, line, style, color=color, label=curve.replace(", ", ",\n"))
             axis.plot(POINTS, ends, "o", color=color, fillstyle="none", markersize=10)
             axis.set(title=name, xlabel="$d_e$", xscale="log", yscale="log")

@@ -4,6 +4,7 @@ import importlib
 import subprocess
 import sys
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from common import end_error, half_step
@@ -33,7 +34,7 @@ def test_the_flags_of_each_arm_give_back_its_settings(name, monkeypatch, tmp_pat
 def test_the_end_error_is_the_mean_loss_on_new_sequences(settings):
     """At its own task it is that of many sequences and draws, within five standard errors."""
     run = train.train(T=8, d=2, q=2, d_e=60, steps=200, fresh=True, evaluations=1,
-                      eval_sequences=20_000, **settings)
+                      eval_sequences=20_000, T_test=[], q_test=[], **settings)
     exact, error = run["error"][-1, 0] * 2, run["se"][-1, 0] * 2        # over d/(2q), which is 1/2
     assert abs(end_error(run, 8, 2) - exact) < 5 * error * np.sqrt(20_000 / 2048) + 0.1 * exact
     if not settings:
@@ -48,6 +49,42 @@ def test_half_of_the_zero_predictor_is_found_between_evaluations():
     c, t = train.Settings(d=4, q=1), np.array([0, 10, 20, 30])          # d/(2q) is 2
     assert half_step(t, np.array([2, 1.5, 0.5, 1.8]), c) == 15
     assert np.isnan(half_step(t, np.array([2, 1.5, 1.1, 1.8]), c))
+
+
+def made_up(arms, seeds=(3,)):
+    """Runs of these arms, with made-up losses, errors and cosines."""
+    found = {}
+    for name, arm in arms.items():
+        run = train.start(train.Settings(**arm | {"eval_sequences": 1}))
+        run["loss"][:] = np.geomspace(0.8, 0.01, len(run["loss"]))
+        run["error"][:] = np.geomspace(0.8, 0.01, len(run["error"]))[:, None]
+        found[name] = [run for _ in seeds]
+    return found
+
+
+@pytest.mark.parametrize("name, figure", [
+    ("two_numbers", "figure"), ("plateau", "figure"), ("full_model", "figure"), ("data", "figure"),
+    ("lengths", "figure"), ("readings", "figure"), ("width", "figure"), ("width", "separation")])
+def test_no_text_leaves_a_picture(name, figure, monkeypatch):
+    """What takes long is made up."""
+    module, (curves, sizes) = importlib.import_module(name), (3, len(readings.SIZES))
+    for quick, value in {
+            "without_noise": lambda seed: {"config": train.Settings(), "loss": np.ones(3200)},
+            "end_errors": lambda *given: np.array([0.5, 0.01]), "predicted": lambda *given: 0.01,
+            "chart": lambda: np.full((sizes, 2, curves, 3), 0.1),
+            "stochastic": lambda *given: [(0, 1.0, 1.0)], "needed_width": lambda *given: 30,
+            "end_error": lambda run, *given, **how: 5 / (run["config"].hidden or [
+                run["config"].d_e])[0]}.items():
+        if hasattr(module, quick):
+            monkeypatch.setattr(module, quick, value)
+    monkeypatch.setattr(plots, "SEEDS", (3,))
+    monkeypatch.setattr(plots, "trained", made_up)
+    with plt.rc_context(plots.STYLE):
+        canvas = getattr(module, figure)()
+        canvas.draw_without_rendering()
+        box, (width, height) = canvas.get_tightbbox(), canvas.get_size_inches()
+    plt.close(canvas)
+    assert -0.02 < box.x0 and box.x1 < width + 0.02 and -0.02 < box.y0 and box.y1 < height + 0.02
 
 
 @pytest.mark.parametrize("words", (["--picture"], ["a.png", "b.png"]))
