@@ -149,7 +149,8 @@ def figure():
     for T, column in zip(ticks[1:], errors[:, 1:, 1].T):
         row(f"stochastic, scaled logits: error at T = {T} / predicted",
             column / [predicted(run, T) for run in runs["gd stochastic"]])
-    plots.dotted_line(axis, 1)
+    plots.dotted_line(axis, 1, "")
+    axis.text(c.T, 1.05, "zero predictor")
     axis.set(xlabel="$T_{test}$", xscale="log", yscale="log", ylabel="error over d/(2q)")
     axis.set_xticks(ticks, [f"{T:,}" for T in ticks])
     axis.minorticks_off()

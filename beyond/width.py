@@ -254,7 +254,7 @@ def figure():
         if name in CURVES:
             needed = trained_widths(name)
             axis.plot(list(needed), [d_e.mean() for d_e in needed.values()], "o", markersize=12,
-                      color=plots.FIXED, fillstyle="none", label="trained" if K == 1 else None)
+                      color=plots.FIXED, fillstyle="none")
             row(f"{name}: trained d_e / computed",
                 [d_e / needed_width(T, 3, SHARE, K, rng, as_trained)
                  for T, d_e in needed.items()])
@@ -262,8 +262,9 @@ def figure():
                 row(f"{name}, T = {T}: d_e, trained", needed[T])
     axis.set(xlabel="length T", ylabel="$d_e$ for an error of 10%", xscale="log", yscale="log",
              ylim=(5, 20_000))
+    axis.plot([], "o", color=plots.FIXED, fillstyle="none", markersize=12, label="trained")
     axis.legend(loc="upper left")
-    canvas.suptitle("The $d_e$ that attention needs grows like $(\\ln T)^2$, or like ln T")
+    canvas.suptitle("The $d_e$ that attention needs grows like $(\\ln T)^2$, at best like ln T")
     plots.caption(canvas, "Random signs, q = 3. Squares, triangles, diamonds: computed. Dashed: "
                   "lines in (ln T)², the lowest one in ln T. As trained: with the best weights "
                   "for one draw.")
