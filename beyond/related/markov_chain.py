@@ -1,7 +1,5 @@
 """Why does a long generated text collapse?  Each token that is sampled makes itself more likely.
 
-Attention on a prompt is a Markov chain, reweighted by how often each token occurs in the prompt.
-
 Companion to "From Self-Attention to Markov Models: Unveiling the Dynamics of Generative
 Transformers" (Ildiz, Huang, Li, Rawat, Oymak, 2024, arXiv:2402.13512).  NumPy only.
 
@@ -107,11 +105,6 @@ def experiment(n=4000, seed=0):
     return [generate(rng, *run)[:, 1] for run in runs]
 
 
-def mean_error(shares):
-    """The mean of shares (n,) and its standard error, as text."""
-    return f"{shares.mean():.5f} +- {shares.std() / len(shares) ** 0.5:.5f}"
-
-
 def demo():
     """Print attention beside the reweighted chain, and shares beside their predictions."""
     E, W, x = example()
@@ -121,13 +114,13 @@ def demo():
     for name, row in zip(("base chain P", "attention", "count * P, normalized"), rows):
         print(f"    {name:30}" + "".join(f"{abs(chance):10.4f}" for chance in row))
     print(f"\nThe last two rows differ by {abs(rows[1] - rows[2]).max():.0e}.")
-    print("\nMean share of token 1 in 4000 texts, if P gives it the chance 0.2 after each token.")
-    print("The prediction is for large t.\n")
-    print("    tokens sampled t   predicted                 found   if samples do not join")
+    print("\nMean share of token 1 in 4000 texts, if P gives it the chance 0.2 after each token.\n")
+    print("    tokens sampled t   predicted (large t)               found   if samples do not join")
     wins, stays, none = experiment()
     for t in (100, 1000, 10_000):
-        found, control = (mean_error(s[TIMES.index(t)]) for s in (wins, stays))
-        print(f"    {t:16,}{loser(WINNER, t):12.5f}{found:>22}{control:>25}")
+        shares = wins[TIMES.index(t)], stays[TIMES.index(t)]
+        found, control = (f"{s.mean():.5f} +- {s.std() / len(s) ** 0.5:.5f}" for s in shares)
+        print(f"    {t:16,}{loser(WINNER, t):22.5f}{found:>20}{control:>25}")
     print(f"\nAll texts end at {wins[-1].max():.3f} or less.  If each token prefers the other "
           "(with 0.9), none\nwins.  By symmetry their shares tend to 1/2.  All texts end between "
           f"{none[-1].min():.3f} and {none[-1].max():.3f}.")

@@ -87,7 +87,7 @@ def train(x, y, eta=4):
 
 
 def graphs(x, y):
-    """beats[k, i, j]: after k, i beats j.  cycle[k, i, j]: arrows also lead back.  Official code."""
+    """beats[k, i, j]: after k, i beats j.  cycle[k, i, j]: arrows lead back, too.  Official."""
     beats = np.zeros((len(VOCABULARY),) * 3, dtype=bool)
     beats[x[:, -1:], y[:, None], x] = True                  # also i -> i, whose gap is always 0
     path = beats | np.eye(len(VOCABULARY), dtype=bool)

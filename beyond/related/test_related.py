@@ -42,7 +42,7 @@ def test_the_readme_has_all_seven_files_and_they_need_numpy_only():
 
 
 def test_a_file_runs_alone_in_a_folder_and_bad_input_gets_one_line(tmp_path):
-    command = [sys.executable, shutil.copy(FOLDER / "next_token.py", tmp_path), "no/a.png"]
-    run = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True)
+    run = subprocess.run([sys.executable, shutil.copy(FOLDER / "next_token.py", tmp_path), "x/y"],
+                         cwd=tmp_path, text=True, capture_output=True)
     assert run.returncode == 2 and "1.000" in run.stdout
     assert "next_token.py: error: [Errno 2] No such file" in run.stderr.splitlines()[-1]

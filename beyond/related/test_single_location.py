@@ -50,9 +50,16 @@ def test_gradients_are_the_slopes_of_the_risk(seed, monkeypatch):
 
 def test_starts_are_uniform_on_the_sphere():
     k, v = s.start(np.random.default_rng(0), 100_000)
-    np.testing.assert_allclose(np.linalg.norm([k, v], axis=-1), 1)
-    np.testing.assert_allclose(s.overlaps(k, v).std(axis=1) * math.sqrt(s.D), 1, atol=0.02)
-    np.testing.assert_allclose(s.overlaps(k, v).mean(axis=1), 0, atol=0.001)
+    np.testing.assert_allclose(s.overlaps(k, v).std(axis=1) * math.sqrt(s.D), 1, atol=0.008)
+
+
+def test_the_first_step_is_projected(monkeypatch):
+    monkeypatch.setattr(s, "STEPS", 0)
+    w = np.stack(s.start(np.random.default_rng(0), 30))                 # k and v
+    dw = np.stack(s.gradients(*w, np.ones(30)))
+    along = dw - (w * dw).sum(axis=-1, keepdims=True) * w
+    ends = [end[0] for end in s.experiment.__wrapped__()[1:]]           # lam falls, from 1
+    np.testing.assert_allclose(ends, s.unit(w - 4e-3 * along), rtol=1e-12)
 
 
 def test_the_headline(capsys):
