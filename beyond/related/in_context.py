@@ -1,6 +1,4 @@
-"""What does a trained linear attention layer compute in context?
-
-It does one step of preconditioned gradient descent on the examples of the prompt.
+"""What does trained linear attention do in context?  One step of gradient descent, the best one.
 
 Companion to "Fine-grained Analysis of In-context Linear Estimation: Data, Architecture, and Beyond"
 (Li, Rawat, Oymak, 2024, arXiv:2407.10005).  NumPy only.
@@ -10,330 +8,167 @@ Companion to "Fine-grained Analysis of In-context Linear Estimation: Data, Archi
 
 Throughout this file we have:
 
-    B, n, d    prompts in a batch, examples in a prompt, dimension
-    X, y       the examples of a prompt, y_i = x_i . beta_i + noise      (B, n, d), (B, n)
-    x, t       the query and its label, t = x . beta + noise             (B, d), (B,)
-    beta       the task, new in each prompt                              (d,)
-    s2         variance of the noise, in y and in t
-    Sx, Sb     covariances of the inputs and of beta; both have mean 0   (d, d)
-    u          X^T y / n, one step of gradient descent from 0            (B, d)
-    W, omega   preconditioner, weights of the examples                   (d, d), (n,)
-    A, h       attention: Wq Wk^T, and Wv times the linear head          (d + 1, d + 1), (d + 1,)
-    f, L       a prediction of t, and its risk L = E (f - t)^2           (B,), number
-    a          correlation with the query x: of the examples (retrieval) or of beta (alignment)
-    R          correlations of the tasks beta_i, the query's last        (n + 1, n + 1)
+    B, n, d      prompts in a batch, examples in a prompt, dimension
+    X, y         the examples of a prompt, y_i = x_i.beta                       (B, n, d), (B, n)
+    x, t         the query, and the value that is asked for, t = x.beta            (B, d), (B,)
+    beta         the task, from N(0, I), new in each prompt and hidden                      (d,)
+    lam          variances of the inputs: all x_i and x are from N(0, diag(lam))            (d,)
+    Z, z         tokens z_i = (x_i, y_i) and z = (x, 0)              (B, n, d + 1), (B, d + 1)
+    A            query times key matrix of attention, in R runs side by side   (R, d + 1, d + 1)
+    h            value matrix times read-out of attention                             (R, d + 1)
+    M, a, g, c   the parts of A and h that count: A[:d, :d], A[:d, d], h[:d], h[d]
+    u            X^T y / n, minus the slope of mean_i (x_i.b - y_i)^2 / 2 in b at b = 0   (B, d)
+    W, W*        a preconditioner, and the best one                                       (d, d)
+    f, L         the answers of a model, and its risk E (f - t)^2; f*, L* of the best step (W*)
 
-What is the paper's, from its abstract: one layer of linear attention, or of the state-space model
-H3, does one step of preconditioned gradient descent (PGD); H3 can also weight the examples, which
-can let it beat attention; new risk bounds under retrieval (RAG) and alignment; the best risk at low
-rank; how LoRA adapts to a shift of the task covariance.  From memory, not verified: the prompts and
-models, rag_approximation, and the best risk for Sx = Sb = I and at low rank.  Derived here: all
-gradients and all other risks.  Our choice: drift, the reduction of H3 to omega (so its step of PGD
-is built in), sizes, spectra, training.  We found no official code and did not read the full text.
+    f = mean_i (z^T A z_i) (h.z_i)      (linear attention: scores without softmax, times values)
+    f = x^T W u                         (preconditioned gradient descent: from b = 0 to b = W u)
+
+Why does attention become a step?  Written in its parts, it is x^T W u + e with W = c M + a g^T and
+e = x^T (M X^T X g + c a y^T y) / n.  If beta turns to -beta, u and t change sign, but e does not.
+So e is of no use: L = L(x^T W u) + E e^2.  The first term is quadratic in W, and least at W*.
+Thus L = L* + E (f - f*)^2 for all A and h, and only f* has the least risk.
+
+    W*_ii = n / ((n + 1) lam_i + sum(lam))      (short steps where inputs vary much)
+
+If A stays at I, W can only be a multiple of I.  Why are trained runs stuck?  In c M scores read x_i
+and values read y_i, in a g^T the other way round.  Stuck runs use a g^T for the input of largest
+variance and c M for the others, so that E e^2 stays large.
+
+Paper (abstract): attention does one step of preconditioned gradient descent.  So does H3, which we
+leave out.  Derived here: the reason, W*, gradients, risks.  Our choice: data, sizes, starts, Adam,
+training A and h, not their factors.  We found no official code.  The full text was not read.
 """
 
 import argparse
+from functools import cache
 
 import numpy as np
 
+LAM = np.array([4, 2, 1, 0.5, 0.25])
+N, D, STARTS = 20, len(LAM), 20
+SQUARES = LAM ** 2 + (LAM ** 2 + LAM.sum() * LAM) / N   # the diagonal of E u u^T; elsewhere it is 0
+BEST = np.diag(LAM / SQUARES)                           # W*: there the slope of the risk is 0
+MULTIPLE = np.eye(D) * (LAM @ LAM) / (LAM @ SQUARES)    # the best W among multiples of I
 
-def label(rng, X, beta, s2):
-    """Split inputs X (B, n + 1, d) into examples and query, and answer them by beta plus noise."""
-    y = np.einsum("bnd,bnd->bn", X, beta)                   # (B, n + 1), with one task or n + 1
-    y += np.sqrt(s2) * rng.standard_normal(y.shape)
+
+def sample(rng, B):
+    """Prompts X (B, n, d), y (B, n), x (B, d), t (B,)."""
+    X = rng.standard_normal((B, N + 1, D)) * np.sqrt(LAM)
+    y = (X @ rng.standard_normal((B, D, 1)))[..., 0]                    # (B, n + 1)
     return X[:, :-1], y[:, :-1], X[:, -1], y[:, -1]
 
 
-def sample_linear(rng, B, n, Sx, Sb, s2):
-    """Prompts X (B, n, d), y (B, n), x (B, d), t (B,), with x_i, x ~ N(0, Sx), beta ~ N(0, Sb)."""
-    X = rng.standard_normal((B, n + 1, len(Sx))) @ np.linalg.cholesky(Sx).T
-    return label(rng, X, rng.standard_normal((B, 1, len(Sb))) @ np.linalg.cholesky(Sb).T, s2)
+def step(W, X, y, x):
+    """The answers f (B,) of one step."""
+    u = (y[:, None] @ X)[:, 0] / y.shape[1]                             # (B, d)
+    return (x @ W * u).sum(axis=1)
 
 
-def sample_rag(rng, B, n, d, a, s2):
-    """Retrieval: as sample_linear with Sx = Sb = I, but x_i = a x + sqrt(1 - a^2) N(0, I)."""
-    X = rng.standard_normal((B, n + 1, d))
-    X[:, :-1] = a * X[:, -1:] + np.sqrt(1 - a * a) * X[:, :-1]
-    return label(rng, X, rng.standard_normal((B, 1, d)), s2)
+def attention(A, h, X, y, x):
+    """The answers f (B, R), and Z, z, scores and values (B, n, R) for the gradients."""
+    Z = np.concatenate([X, y[..., None]], axis=2)
+    z = np.pad(x, ((0, 0), (0, 1)))
+    scores, values = Z @ (z @ A).transpose(1, 2, 0), Z @ h.T
+    return (scores * values).mean(axis=1), Z, z, scores, values
 
 
-def sample_aligned(rng, B, n, d, a, s2):
-    """Alignment: as sample_linear with Sx = I, but beta = a x + sqrt(1 - a^2) N(0, I)."""
-    X = rng.standard_normal((B, n + 1, d))
-    return label(rng, X, a * X[:, -1:] + np.sqrt(1 - a * a) * rng.standard_normal((B, 1, d)), s2)
+def gradients(A, h, X, y, x, t):
+    """dL/dA and dL/dh of each run, with the mean over these prompts as L."""
+    f, Z, z, scores, values = attention(A, h, X, y, x)
+    df = 2 * (f - t[:, None])[:, None] / y.size                         # (B, 1, R)
+    return (z.T @ (Z.swapaxes(1, 2) @ (df * values)).transpose(2, 0, 1),
+            np.tensordot(df * scores, Z, ((0, 1), (0, 1))))
 
 
-def sample_drift(rng, B, R, d, s2):
-    """Drift: as sample_linear with Sx = Sb = I, but the tasks beta_i have the correlations R."""
-    beta = np.linalg.cholesky(R) @ rng.standard_normal((B, len(R), d))          # (B, n + 1, d)
-    return label(rng, rng.standard_normal((B, len(R), d)), beta, s2)
+def train(A, h, rng, steps=2000, eta=0.01):
+    """A, h after Adam, with 256 new prompts at each step.  The last run keeps its A."""
+    w = np.concatenate([A, h[:, None]], axis=1)                         # (R, d + 2, d + 1)
+    m, v = np.zeros((2, *w.shape))
+    for k in range(1, steps + 1):
+        dA, dh = gradients(w[:, :-1], w[:, -1], *sample(rng, 256))
+        dA[-1] = 0
+        dw = np.concatenate([dA, dh[:, None]], axis=1)
+        m, v = 0.9 * m + 0.1 * dw, 0.999 * v + 0.001 * dw ** 2
+        size = np.sqrt(v / (1 - 0.999 ** k)) + 1e-8
+        w = w - eta * (1 - (k - 1) / steps) * m / (1 - 0.9 ** k) / size
+    return w[:, :-1], w[:, -1]
 
 
-def pgd_loss(W, X, y, x, t):
-    """A step of PGD, f = x^T W X^T y / n: L (the mean over the batch), dW (d, d), dy (B, n)."""
-    B, n, _ = X.shape
-    u = (y[:, None] @ X)[:, 0] / n                          # (B, d)
-    f = (x @ W * u).sum(1)                                  # (B,)
-
-    df = 2 * (f - t) / B                                    # (B,)
-    dW, du = x.T @ (df[:, None] * u), df[:, None] * (x @ W)
-    dy = (X @ du[..., None])[..., 0] / n                    # (B, n)
-    return ((f - t) ** 2).mean(), dW, dy
+def preconditioner(A, h):
+    """The W (R, d, d) of attention."""
+    return h[:, -1:, None] * A[:, :-1, :-1] + A[:, :-1, -1:] * h[:, None, :-1]
 
 
-def attention_loss(A, h, X, y, x, t):
-    """Linear attention, f = z^T A Z^T (Z h) / n with z_i = (x_i, y_i), z = (x, 0): L, dA, dh.
-
-    This is a step of PGD from the tokens z_i with the labels Z h.
-    """
-    Z = np.concatenate([X, y[..., None]], axis=2)           # (B, n, d + 1)
-    z = np.concatenate([x, np.zeros((len(x), 1))], axis=1)  # (B, d + 1)
-    L, dA, dv = pgd_loss(A, Z, Z @ h, z, t)
-    return L, dA, np.tensordot(dv, Z, 2)
+def risk(W):
+    """The exact L of f = x^T W u.  Derived here."""
+    return LAM.sum() - 2 * np.diag(W) @ LAM ** 2 + LAM @ W ** 2 @ SQUARES
 
 
-def h3_loss(W, omega, X, y, x, t):
-    """H3, reduced to weights of the examples, f = x^T W X^T (omega y) / n: L, dW, domega."""
-    L, dW, dv = pgd_loss(W, X, omega * y, x, t)
-    return L, dW, (dv * y).sum(0)
+@cache     # demo and figure share it
+def experiment(seed=0):
+    """A and h, trained from random STARTS, and in one more run h alone, with A = I."""
+    rng = np.random.default_rng(seed)
+    w = rng.standard_normal((STARTS + 1, D + 2, D + 1)) / (D + 1)
+    w[-1, :-1] = np.eye(D + 1)
+    return train(w[:, :-1], w[:, -1], rng)
 
 
-def low_rank_loss(U, V, W0, X, y, x, t):
-    """PGD with W = W0 + U V^T, U and V (d, r): L, dU, dV.  LoRA, or W of rank r if W0 = 0."""
-    L, dW, _ = pgd_loss(W0 + U @ V.T, X, y, x, t)
-    return L, dW @ V, dW.T @ U
-
-
-def moments(n, Sx, Sb, s2):
-    """E t^2, S = Sx Sb Sx and C = E u u^T = S + (S + E[t^2] Sx) / n, of sample_linear."""
-    variance, S = np.trace(Sx @ Sb) + s2, Sx @ Sb @ Sx
-    return variance, S, S + (S + variance * Sx) / n
-
-
-def risk(W, n, Sx, Sb, s2):
-    """The exact L of f = x^T W u on the prompts of sample_linear."""
-    variance, S, C = moments(n, Sx, Sb, s2)
-    return variance - 2 * np.trace(W @ S) + np.trace(Sx @ W @ C @ W.T)
-
-
-def best_map(n, Sx, Sb, s2, W0=0.0, rank=None):
-    """The W (d, d) of least risk, and its L; with a rank, the best W0 + (a matrix of that rank).
-
-        W* = Sb Sx C^-1,   L(W) = L(W*) + |Lx^T (W* - W) Lc|_F^2,   Sx = Lx Lx^T,  C = Lc Lc^T
-
-    With a rank, the matrix in the norm at W = W0 keeps only its largest singular values (Eckart,
-    Young).  This is LoRA, or low rank if W0 = 0.  If Sx = I, Sb = diag(l), M = sum l, W0 = 0:
-
-        W*_ii = n l_i / ((n + 1) l_i + M + s2),   L = M + s2 - sum of the rank largest l_i W*_ii
-    """
-    _, _, C = moments(n, Sx, Sb, s2)
-    Lx, Lc = np.linalg.cholesky(Sx), np.linalg.cholesky(C)
-    P, s, Q = np.linalg.svd(Lx.T @ (Sb @ Sx @ np.linalg.inv(C) - W0) @ Lc)
-    W = W0 + np.linalg.inv(Lx.T) @ (P[:, :rank] * s[:rank]) @ Q[:rank] @ np.linalg.inv(Lc)
-    return W, risk(W, n, Sx, Sb, s2)
-
-
-def best_rag(n, d, a, s2):
-    """For sample_rag: c of the best W = c I, its risk L*, and the risk E t^2 of the zero predictor.
-
-    By symmetry under rotations the best W is a multiple c I, and with p = x^T u,
-    c = E[p t] / E[p^2].  One step cannot divide by |x|^2.  So even at a = 1, s2 = 0, where each
-    y_i is the answer, L* = 2 d / (d + 4), and a smaller a can be better.
-    """
-    a2, b = a * a, 1 - a * a
-    pt = a2 * d * (d + 2) + b * d
-    same = a2 * d * (d + 2) * (d + 4) + b * d * (d + 2)     # E (x.x_i) (x_i.x_j) (x_j.x), i = j
-    other = a2 * a2 * d * (d + 2) * (d + 4) + 2 * a2 * b * d * (d + 2) + b * b * d      # i != j
-    pp = (same + (n - 1) * other + s2 * pt) / n
-    return pt / pp, d + s2 - pt * pt / pp, d + s2
-
-
-def rag_approximation(n, d, a, s2):
-    """The risk if retrieval turns n examples into k n: best_rag at large d, fixed n/d and a^2 d."""
-    k = 1 + a * a * d
-    return d + s2 - k * n * d / (k * n + d + s2)
-
-
-def best_aligned(n, d, a, s2):
-    """For sample_aligned: c, L* and E t^2 as in best_rag; E[p t] = E (x.beta)^2 = d k."""
-    k = 1 + a * a * (d + 1)
-    q = (n + 1) * k + d + 2 * a * a + s2                    # E[p^2] = d q / n
-    return n * k / q, d * k + s2 - n * d * k * k / q, d * k + s2
-
-
-def drift_moments(R, d, s2):
-    """H = R + (d + 1 + s2) I among the examples (n, n), and r, the query's row of R (n,)."""
-    n = len(R) - 1
-    return R[:n, :n] + (d + 1 + s2) * np.eye(n), R[n, :n]
-
-
-def drift_risk(W, omega, R, s2):
-    """The exact L of f = x^T W X^T (omega y) / n on the prompts of sample_drift."""
-    d, n = len(W), len(omega)
-    H, r = drift_moments(R, d, s2)
-    return d + s2 - 2 * np.trace(W) * (omega @ r) / n + (W * W).sum() * (omega @ H @ omega) / n ** 2
-
-
-def best_weights(R, d, s2):
-    """For sample_drift, W = I: the best equal weights and the best omega, n H^-1 r, both (n,)."""
-    H, r = drift_moments(R, d, s2)
-    return np.full(len(r), len(r) * r.sum() / H.sum()), len(r) * np.linalg.solve(H, r)
-
-
-def train(loss, params, task, rng, lr, steps):
-    """Adam on fresh batches of 256 prompts; lr falls linearly to 0.  Returns the trained params.
-
-    loss(*params, *prompts) returns L and gradients of the first params; the others stay.  task is a
-    sampler and its arguments after B, as in (sample_linear, n, Sx, Sb, s2).
-    """
-    sample, *setting = task
-    params = [np.array(p) for p in params]
-    m, v = [[np.zeros_like(p) for p in params] for _ in range(2)]
-    for step in range(1, steps + 1):
-        _, *grads = loss(*params, *sample(rng, 256, *setting))
-        rate = lr * (1 - (step - 1) / steps)
-        for p, g, m_p, v_p in zip(params, grads, m, v):
-            m_p += 0.1 * (g - m_p)
-            v_p += 0.001 * (g * g - v_p)
-            p -= rate * (m_p / (1 - 0.9 ** step)) / (np.sqrt(v_p / (1 - 0.999 ** step)) + 1e-8)
-    return params
-
-
-def train_attention(rng, task, d, steps):
-    """A and h of attention, from a random start: at A = 0, h = 0 the gradient is 0."""
-    A = rng.standard_normal((d + 1, d + 1)) / (d + 1)
-    h = rng.standard_normal(d + 1) / np.sqrt(d + 1)
-    return train(attention_loss, [A, h], task, rng, 0.01, steps)
-
-
-def excess(loss, params, W, task, batches):
-    """Loss of params minus loss of PGD with W, on the same prompts: the losses are heavy-tailed."""
-    rng, (sample, *setting) = np.random.default_rng(1), task
-    prompts = (sample(rng, 1000, *setting) for _ in range(batches))
-    return np.mean([loss(*params, *batch)[0] - pgd_loss(W, *batch)[0] for batch in prompts])
-
-
-I5, I10 = np.eye(5), np.eye(10)
-HARMONIC = np.diag(1 / np.arange(1, 11)) * 10 / (1 / np.arange(1, 11)).sum()    # Sb of trace 10
-RETRIEVED = 0, 0.1, 0.2, 0.4, 0.6, 1
-FADING = 0.9 ** abs(np.subtract.outer(np.arange(31), np.arange(31)))            # R, n = 30
+def measure(A, h, prompts):
+    """f (B, R) and f* (B, 1) on so many prompts, and the kinds of runs: {name: (R,) bools}."""
+    X, y, x, _ = sample(np.random.default_rng(1), prompts)
+    f, f_best = attention(A, h, X, y, x)[0], step(BEST, X, y, x)[:, None]
+    found, fixed = ((f - f_best) ** 2).mean(axis=0) < 0.1, np.arange(STARTS + 1) == STARTS
+    return f, f_best, {"trained": found, "trained, stuck": ~found & ~fixed, "A = I": fixed}
 
 
 def demo():
-    """Print trained attention beside the best step of PGD, then the closed forms under drift."""
-    print("Claim: trained linear attention is one step of preconditioned gradient descent (PGD).")
-    print("n = 20 examples, d = 5, no noise; 3000 steps of Adam:")
-    setting = 20, I5, I5, 0                                 # n, Sx, Sb, s2
-    W, L = best_map(*setting)
-    A, h = train_attention(np.random.default_rng(0), (sample_linear, *setting), 5, 3000)
-    learned = A[:5, :5] * h[5]
-    more = excess(attention_loss, [A, h], W, (sample_linear, *setting), 100)
-    equal, best = [drift_risk(I5, omega, FADING, 0) for omega in best_weights(FADING, 5, 0)]
-    print(f"""
-    risk of the zero predictor, d                        5.0000
-    risk of the best step, d - n d / (n + d + 1)         {L:.4f}
-    attention minus the best step, on 100,000 prompts   {more:+.4f}
-    risk of PGD with the learned W = A[:d, :d] h[d]      {risk(learned, *setting):.4f}
-    largest entry of W - best W; the best is {W[0, 0]:.4f} I    {abs(learned - W).max():.4f}
-
-A drifting task, R_ij = 0.9^|i - j|, n = 30, d = 5: the least risk in closed form
-
-    with equal weights of the examples, PGD              {equal:.4f}
-    with the best weights, H3                            {best:.4f}""")
-    print("\nRetrieval: the least risk at the correlation a, in closed form, without noise\n")
-    print("               a = " + "".join(f"{a:10.1f}" for a in RETRIEVED) + "  large d, a = 1")
-    for n, d in (5, 5), (20, 5), (100, 5), (40, 20):
-        risks = "".join(f"{best_rag(n, d, a, 0)[1]:10.3f}" for a in RETRIEVED)
-        print(f"    n = {n:3}, d = {d:2}  {risks}{rag_approximation(n, d, 1, 0):13.3f}")
-    print("\nTasks shift from covariance I to diag(l), d = 10, n = 20: the least risk\n")
-    print("                  rank        0         1         2         3        10")
-    (old, _), square = best_map(20, I10, I10, 0), HARMONIC ** 2
-    for name, Sb in ("1/i", HARMONIC), ("1/i^2", 10 * square / np.trace(square)):
-        for start, W0 in ("W of rank r", 0), ("old W + LoRA", old):
-            risks = "".join(f"{best_map(20, I10, Sb, 0, W0, r)[1]:10.3f}" for r in (0, 1, 2, 3, 10))
-            print(f"    l ~ {name:5} {start:12}{risks}")
-
-
-BLUE, VERMILLION, GREY = "#0072B2", "#D55E00", "#444444"
-STYLE = {"font.size": 14, "axes.titlesize": 15, "figure.labelsize": 14, "axes.grid": True,
-         "grid.alpha": 0.3, "axes.spines.top": False, "axes.spines.right": False,
-         "lines.linewidth": 2, "figure.constrained_layout.use": True, "savefig.dpi": 110}
+    """Print how far all runs are from the best step, in their answers and in W."""
+    A, h = experiment()
+    f, f_best, kinds = measure(A, h, 20_000)
+    square, W = (f - f_best) ** 2, preconditioner(A, h)
+    print(f"n = {N}, d = {D}. The best step has the risk {risk(BEST):.4f}, an answer of 0 has "
+          f"{LAM.sum():.4f}.\nThe risk of a run is E (f - f*)^2 above, here on 20,000 prompts.\n")
+    print(f"    {'runs':28}E (f - f*)^2   diagonal of W (mean of the runs)")
+    for name, runs in kinds.items():
+        risks, diagonal = square[:, runs].mean(axis=0), np.diag(W[runs].mean(axis=0))
+        print(f"    {runs.sum():2} {name:16}{risks.min():9.4f} to {risks.max():.4f}  ",
+              *(f"{w:6.3f}" for w in diagonal))
+    print(f"    {'the best step':38}", *(f"{w:6.3f}" for w in np.diag(BEST)))
+    print(f"\nWith A = I it should be {risk(MULTIPLE) - risk(BEST):.4f}, and is "
+          f"{square[:, -1].mean():.4f} +- {square[:, -1].std() / 20_000 ** 0.5:.4f}.")
 
 
 def figure(path):
-    """Plot four panels into the file path: trained models (colour) on closed forms (grey)."""
+    """Plot the answers against those of the best step, and the preconditioners."""
     import matplotlib.pyplot as plt
-    plt.rcParams.update(STYLE)
-    canvas, ((prompts, relation), (low_rank, drift)) = plt.subplots(2, 2, figsize=(10, 8))
-    rng, steps = np.random.default_rng(0), 1000
-
-    for s2, color, marker in (0, BLUE, "o"), (1, VERMILLION, "s"):
-        closed = [best_map(n, I5, I5, s2)[1] for n in range(2, 43)]
-        prompts.plot(range(2, 43), closed, "--", color=GREY)
-        for n in 5, 10, 20, 40:
-            task, (W, L) = (sample_linear, n, I5, I5, s2), best_map(n, I5, I5, s2)
-            L += excess(attention_loss, train_attention(rng, task, 5, steps), W, task, 50)
-            prompts.plot(n, L, marker, color=color, markersize=9)
-    prompts.text(3, 0.2, "without\nnoise", color=BLUE)
-    prompts.text(22, 2.6, "noise of variance 1", color=VERMILLION)
-    prompts.text(13, 4, "dashed: best step of PGD", color=GREY)
-    prompts.set(title="Trained attention is the best step of PGD", ylim=(0, None),
-                xlabel="number n of examples in the prompt", ylabel="risk")
-
-    grid = np.linspace(0, 1, 101)
-    for sample, best, color, marker in ((sample_rag, best_rag, BLUE, "o"),
-                                        (sample_aligned, best_aligned, VERMILLION, "s")):
-        _, closed, variance = np.transpose([best(20, 5, a, 0) for a in grid])
-        relation.plot(grid, closed / variance, "--", color=GREY)
-        for a in 0, 0.2, 0.4, 0.6, 0.8:
-            task, (c, L, variance) = (sample, 20, 5, a, 0), best(20, 5, a, 0)
-            trained = train(pgd_loss, [0 * I5], task, rng, 0.02, steps)
-            L += excess(pgd_loss, trained, c * I5, task, 50)
-            relation.plot(a, L / variance, marker, color=color, markersize=9)
-    for n in 5, 100:
-        closed = [np.divide(*best_rag(n, 5, a, 0)[1:]) for a in grid]
-        relation.plot(grid, closed, "--", color=BLUE)
-    for x, y, words in (0.42, 0.49, "retrieval, n = 5"), (0, 0.26, "n = 20"), (0, 0.015, "n = 100"):
-        relation.text(x, y, words, color=BLUE)
-    relation.text(0.45, 0.03, "alignment, n = 20", color=VERMILLION)
-    relation.set(title="Retrieval helps if examples are few", ylim=(0, 0.6),
-                 xlabel="correlation a with the query (d = 5)",
-                 ylabel="risk / risk of predicting 0")
-
-    setting, (old, _) = (20, I10, HARMONIC, 0), best_map(20, I10, I10, 0)
-    for W0, color, marker in (0 * I10, BLUE, "o"), (old, VERMILLION, "s"):
-        closed = [best_map(*setting, W0, r)[1] for r in range(11)]
-        low_rank.plot(range(11), closed, "--", color=GREY)
-        for r in 1, 2, 3, 5:
-            start = [*0.5 * rng.standard_normal((2, 10, r)), W0]
-            U, V, _ = train(low_rank_loss, start, (sample_linear, *setting), rng, 0.02, steps)
-            low_rank.plot(r, risk(W0 + U @ V.T, *setting), marker, color=color, markersize=9)
-    low_rank.text(2.3, 6, "W of rank r", color=BLUE)
-    low_rank.text(0, 1, "rank 0: the old W alone;\nthen with LoRA of rank r", color=VERMILLION)
-    low_rank.set(title="New tasks: the old W is nearly enough", ylim=(0, None),
-                 xlabel="rank r", ylabel="risk on the new tasks")
-
-    task = sample_drift, FADING, 5, 0
-    pgd = train(pgd_loss, [0 * I5], task, rng, 0.02, steps) + [np.ones(30)]
-    h3 = train(h3_loss, [0 * I5, np.ones(30)], task, rng, 0.02, steps)
-    equal, best = best_weights(FADING, 5, 0)
-    for name, (W, omega), closed, color, marker, y in (
-            ("equal weights", pgd, equal, VERMILLION, "s", 0.6), ("H3", h3, best, BLUE, "o", 2)):
-        drift.plot(range(1, 31), np.trace(W) / 5 * omega, marker, color=color)
-        drift.plot(range(1, 31), closed, "--", color=GREY)
-        drift.text(1, y, f"{name}:\nrisk {drift_risk(W, omega, FADING, 0):.2f}", color=color)
-    drift.set(title="Under drift H3 trusts recent examples", ylabel="weight of example i",
-              xlabel="example i (the query follows)")
-    canvas.supxlabel(
-        "PGD: a step of preconditioned gradient descent. H3: with a weight for each example.\n"
-        "LoRA: a matrix of rank r is added to W. Dashes: closed forms. Markers: trained.")
-    canvas.savefig(path)
+    plt.rcParams.update({"font.size": 20, "lines.markersize": 15})
+    canvas, (answers, weights) = plt.subplots(1, 2, figsize=(13, 6), layout="constrained")
+    A, h = experiment()
+    f, f_best, kinds = measure(A, h, 200)
+    for runs, color, marker in zip(kinds.values(), ("#0072B2", "#D55E00", "#888888"), "o^s"):
+        if marker != "s":
+            answers.plot(f_best, f[:, runs.argmax()], marker, color=color, markersize=7)
+        weights.plot(preconditioner(A, h)[runs].diagonal(0, 1, 2).T, marker, color=color)
+    weights.plot(np.diag(BEST), "k--", linewidth=3)
+    answers.text(-7, 8, f"{kinds['trained'].sum()} of {STARTS} starts", color="#0072B2")
+    answers.text(2, -5, "others: stuck", color="#D55E00")
+    weights.text(0, 1.1, "dashed: the best step\ngrey: A = I")
+    weights.text(2, 0.02, "others: stuck", color="#D55E00")
+    answers.set(title="One step of gradient descent", xlabel="answer of the best step",
+                ylabel="answer of attention")
+    weights.set(title="The preconditioner is the best", xlabel="variance of the input",
+                ylabel="diagonal of W", xticks=range(D), xticklabels=LAM, ylim=(0, 1.65))
+    canvas.savefig(path, dpi=90)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("pictures", nargs="*", metavar="PICTURE", help="plot into this file")
-    paths = parser.parse_args().pictures
-    demo()
-    for path in paths:
-        figure(path)
+    parser.add_argument("picture", nargs="?", help="also plot into this file")
+    picture = parser.parse_args().picture
+    try:
+        demo()
+        if picture:
+            figure(picture)
+    except (ImportError, OSError, ValueError) as problem:
+        parser.error(problem)

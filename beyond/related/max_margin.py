@@ -1,263 +1,170 @@
-"""Which token does gradient descent select?  Attention as a hard-margin SVM.
+"""Which token does a trained query select?  A locally optimal one, if the query grows for ever.
 
-It selects a locally optimal token, and its query turns to the direction of that token's SVM.
+Then the query turns to the SVM of that token.  If several are locally optimal, the start decides.
 
 Companion to "Max-Margin Token Selection in Attention Mechanism" (Tarzanagh, Li, Zhang, Oymak,
 2023, arXiv:2306.13596).  NumPy only.
 
-    python beyond/related/max_margin.py                   prints the headline
-    python beyond/related/max_margin.py picture.png       also plots the picture
+    python beyond/related/max_margin.py                     prints the headline
+    python beyond/related/max_margin.py picture.png         also plots the picture
 
 Throughout this file we have:
 
-    n, T, d      samples, tokens in a sample, dimension
-    K            keys, k_it is the key of token t in sample i                  (n, T, d)
-    G            scores, G_it says how good it is to select token t            (n, T)
-    p            the trained vector, a query or a tunable prompt               (d,)
-    s            attention weights, s_i = softmax(K_i p)                       (n, T)
-    f            outputs, f_i = sum_t s_it G_it                                (n,)
-    L            loss, mean_i l(f_i), l(f) = log(1 + e^-f) (logistic) or -f (linear)
-    alpha        the selected tokens, one in each sample                       (n,) ints
-    D            differences of keys, D_it = k_i,alpha_i - k_it                (n, T, d)
-    p_mm         the SVM of alpha: the shortest p with p.D_it >= 1 for t != alpha_i      (d,)
+    T, d    tokens in the one sample, dimension; "..." in a shape: runs side by side
+    K, G    keys k_t (X W of the paper) and scores g_t of the tokens        (..., T, d), (..., T)
+    p       the query, which is trained                                                  (..., d)
+    s       attention, s = softmax(K p); the selected token is that of largest s         (..., T)
+    f       the score that attention collects, f = sum_t s_t g_t                            (...)
+    L       the loss, log(1 + e^-f)                                                         (...)
+    D       k_selected - k_t for all other t; D_t.p is how far p puts token t behind   (T - 1, d)
+    SVM     of a token: the shortest p with D p >= 1 if that token is the selected one       (d,)
 
-A token is locally optimal if it scores higher than its neighbours: the tokens t that are support
-vectors of its SVM, p_mm.D_it = 1.
+The support vectors of an SVM p are the tokens with D_t.p = 1.  A token is locally optimal if it
+scores higher than the support vectors of its SVM.
 
-Paper (abstract): in the model (X v).softmax(X W p), gradient descent on p, or equivalently on W,
-converges in direction to a max-margin solution that separates locally optimal tokens from the
-others.  It also treats p and the head v trained together, which we leave out.
-Official code (ucr-optml/max_margin_attention): experiments (a) to (c) and normalized steps.
-Derived here: the gradient as a sum over pairs, `offset`, everything printed as predicted.
-From memory, unverified: the definition of "locally optimal".
-Our choice: the seeds.  The paper's full text was not read.
+Why the SVM?  Far out s_t is about e^(-D_t.p), so only the tokens least far behind count.  As long
+as they score lower, each step moves p along their D_t, which puts them farther behind.  So p turns
+to the direction in which the least far token is farthest behind.  This is the SVM, and there the
+support vectors are the least far.  If one of them scores higher, p moves against its D_t, and
+leaves.  If it scores the same, it has no pull, and tokens farther behind decide.  But p need not go
+far out: where f has a maximum at finite p, it stops.
+
+Paper (abstract): gradient descent on p, or on W (logits X W p), converges in direction to a
+max-margin solution that separates locally optimal tokens from the others.
+Official code (ucr-optml/max_margin_attention): tokens A, B, C, their starts, L, steps of 0.1.  It
+uses float32 and adds 1e-9 to |dL/dp|, which here slows p down from |p| = 20 or so; we do neither.
+Derived here: the gradient as a sum over pairs.  Our choice: random samples, SVM solver.
+From memory, unverified: the definition of locally optimal.  The paper's full text was not read.
 """
 
 import argparse
+from itertools import combinations
 
 import numpy as np
 
-LOG_SLOPE = {"logistic": lambda f: -np.logaddexp(0, f), "linear": lambda f: 0 * f}  # ln(-l'(f))
+KEYS = np.array([[-0.1, 1], [1, 0], [0, 0]])                    # tokens A, B, C
+SCORES = np.array([[1, 0.9, 0], [1, 0.9, 0.9]])                 # C scores below B, or as B
+STARTS = np.array([[0, y] for y in (1, 0.5, 0, -0.5, -1, -1.5)])
 
 
-def hard_margin(A):
-    """w (d,) = argmin |w| subject to A w >= 1, and its multipliers a (m,): w = A^T a, a >= 0.
-
-    A is (m, d).  Hildreth's dual coordinate ascent (our choice): row by row, change a_i
-    until that constraint holds with equality, or a_i is 0.  Raises ValueError if infeasible.
-    """
-    w, a, squares = np.zeros(A.shape[1]), np.zeros(len(A)), (A * A).sum(axis=1)
-    for _ in range(5000):
-        largest = 0.0
-        for i in range(len(A)):
-            change = max(-a[i], (1 - A[i] @ w) / squares[i])
-            a[i] += change
-            w += change * A[i]
-            largest = max(largest, abs(change))
-        if largest < 1e-13 * (1 + a.max()):
-            return w, a
-    if (A @ w).min() < 1 - 1e-6:
-        raise ValueError("infeasible: found no w with A w >= 1")
-    return w, a
-
-
-def token_svm(K, alpha):
-    """p_mm (d,) of the tokens alpha (n,), its multipliers a (n, T), 0 at alpha, and D (n, T, d)."""
-    n, T, _ = K.shape
-    others = np.arange(T) != np.reshape(alpha, (n, 1))               # (n, T)
-    D = K[np.arange(n), alpha][:, None] - K                          # (n, T, d)
-    a = np.zeros((n, T))
-    p, a[others] = hard_margin(D[others])
-    return p, a, D
-
-
-def locally_optimal(K, G, alpha):
-    """Whether each token alpha_i scores higher than its neighbours, where p_mm.D_it = 1."""
-    p_mm, _, D = token_svm(K, alpha)
-    best = G[np.arange(len(G)), alpha][:, None]                      # (n, 1)
-    return (best > G)[abs(D @ p_mm - 1) < 1e-6].all()
-
-
-def descent_direction(p, K, G, kind="logistic"):
-    """u (d,) and log_size with -dL/dp = e^log_size u, exact to rounding however large p is.
-
-    The chain rule gives -dL/dp = mean_i |l'(f_i)| sum_t s_it (G_it - f_i) k_it.  Once one s_it is
-    1 to rounding, G_it - f_i cancels and the sum is rounding noise.  But it is a covariance of
-    score and key under s_i, hence a sum over pairs of tokens, where nothing cancels (derived):
-
-        -dL/dp = 1/2 mean_i |l'(f_i)| sum_{t, r} s_it s_ir (G_it - G_ir) (k_it - k_ir)
-
-    The weights |l'| s s underflow, so we keep their logarithms.
-    """
-    a = K @ p                                                        # (n, T)
-    a = a - a.max(axis=1, keepdims=True)
-    log_s = a - np.log(np.exp(a).sum(axis=1, keepdims=True))         # (n, T)
-    f = (np.exp(log_s) * G).sum(axis=1)                              # (n,)
-    log_w = LOG_SLOPE[kind](f)[:, None, None] + log_s[:, :, None] + log_s[:, None]   # (n, T, T)
-    gain = G[:, :, None] - G[:, None]                                # (n, T, T)
-    largest = log_w[gain != 0].max(initial=-np.inf)                  # -inf: no gain, u = 0
-    w = np.exp(np.minimum(log_w - largest, 0)) * gain                # (n, T, T)
-    u = np.einsum("itr,itrd->d", w, K[:, :, None] - K[:, None])
-    return u, largest - np.log(2 * len(K))
+def logits(p, K):
+    """K p (..., T)."""
+    return (K @ p[..., None])[..., 0]
 
 
 def unit(u):
-    """u / |u|; zero stays zero, so that descent rests at a stationary point."""
-    return u / (np.linalg.norm(u) or 1.0)
+    """u (..., d), scaled to length 1; zero stays zero."""
+    return u / np.maximum(np.linalg.norm(u, axis=-1, keepdims=True), 1e-300)
 
 
-def cosine(x, y):
-    """Cosine of the angle between x (d,) and y (d,)."""
-    return unit(x) @ unit(y)
+def direction(p, K, G):
+    """The direction (..., d) of -dL/dp.  Derived here.
 
-
-def descend(p, K, G, eta=0.1, steps=1000, kind="logistic", normalized=True):
-    """Gradient descent from p (d,): the path (steps + 1, d).  Normalized steps have length eta.
-
-    Training W at fixed p is the same thing: W p moves as p does on the keys X, with a larger eta:
-    eta |p| if steps are normalized, else eta |p|^2 (derived here).  Official code.
+    As L falls with f, it is that of df/dp = sum_t s_t (g_t - f) k_t.  If s_t is nearly 1, g_t - f
+    drowns in rounding.  But it is sum_r s_r (g_t - g_r), so all we need are the s_t s_r, up to a
+    common factor: w, in which the largest that counts is 1.
     """
+    a, gain = logits(p, K), G[..., :, None] - G[..., None, :]       # gain (..., T, T)
+    log_w = np.where(gain == 0, -np.inf, a[..., :, None] + a[..., None, :])
+    w = np.exp(log_w - log_w.max(axis=(-2, -1), keepdims=True, initial=-1e300))
+    return unit(((w * gain).sum(axis=-1)[..., None, :] @ K)[..., 0, :])
+
+
+def descend(p, K, G, steps=1000, eta=0.1):
+    """Gradient descent in steps of length eta: the path of p (steps + 1, ..., d).  Official."""
     path = [p]
     for _ in range(steps):
-        u, log_size = descent_direction(p, K, G, kind)
-        p = p + eta * (unit(u) if normalized else np.exp(log_size) * u)
+        p = p + eta * direction(p, K, G)
         path.append(p)
     return np.array(path)
 
 
-def offset(K, G, alpha, kind="logistic"):
-    """The vector (d,), orthogonal to p_mm, from the ray of p_mm to where p runs.  Derived here.
-
-    Far out, token t of sample i pulls p along D_it with the weight c_it e^(-p.D_it).  There f_i is
-    the score of alpha_i, and c_it = |l'(f_i)| (f_i - G_it).  As p_mm = sum a_it D_it, the pulls of
-    the support vectors add up to a step along the ray if p.D_it = ln(c_it / a_it) + const.  In
-    directions that the support vectors do not span, the start and the other tokens decide; there we
-    return 0.
-    """
-    p, a, D = token_svm(K, alpha)
-    f = G[np.arange(len(G)), alpha]                                  # (n,)
-    c = (np.exp(LOG_SLOPE[kind](f)) * (f - G.T)).T                   # (n, T)
-    support = a > 1e-9                                               # (n, T)
-    beside = np.linalg.pinv(D[support]) @ np.log(c[support] / a[support])
-    return beside - (beside @ unit(p)) * unit(p)                     # const moves p along the ray
+def svm(K, t):
+    """The SVM (d,) of token t with keys K (T, d), or None if no p has D p >= 1."""
+    D, found = K[t] - np.delete(K, t, axis=0), []
+    for size in range(1, K.shape[1] + 1):           # at most d support vectors fix it: we try all
+        for rows in combinations(D, size):
+            p = np.linalg.pinv(np.array(rows)) @ np.ones(size)
+            if (D @ p > 1 - 1e-9).all():
+                found.append(p)
+    return min(found, key=np.linalg.norm, default=None)
 
 
-# Experiment (a): one sample of keys A, B, C; B is locally optimal under the scores LOCAL only.
-STARTS = 1, 0.5, 0, -0.5, -1, -1.5
-THREE_KEYS = np.array([[[-0.1, 1.0], [1.0, 0.0], [0.0, 0.0]]])
-GLOBAL, LOCAL = np.array([[1, 0.9, 0.9]]), np.array([[1, 0.9, 0]])
+def locally_optimal(K, G):
+    """Which tokens with keys K (T, d) and scores G (T,) are locally optimal: (T,) bools."""
+    svms = enumerate(svm(K, t) for t in range(len(K)))
+    return np.array([p is not None and (G[t] > G[abs((K[t] - K) @ p - 1) < 1e-6]).all()
+                     for t, p in svms])
 
 
-def clusters(rng):
-    """Experiment (b): K, G; keys around (1, 0), the best token, (-1, 1) and (-0.5, -0.5)."""
-    means = np.array([[1, 0]] + 3 * [[-1, 1]] + 3 * [[-0.5, -0.5]])
-    return means + 0.2 * rng.standard_normal((3, 7, 2)), np.tile([1.0] + 6 * [0.5], (3, 1))
+def angle(p, q):
+    """The angle (...) between p (..., d) and q (d,) in degrees."""
+    return np.degrees(np.arccos(np.clip(unit(p) @ unit(q), -1, 1)))
 
 
-def two_samples(C):
-    """Experiment (c): K, G; tokens 0 and (1, 1) of score C, and tokens 0 and (1, -1) of score 1."""
-    return np.array([[[0, 0], [1, 1]], [[0, 0], [1, -1]]]), np.array([[0, C], [0, 1]])
+def random_samples(seed=0, R=60, steps=5000):
+    """R samples, 4 starts each: K (R, 6, 2), G (R, 6), p halfway and at the end (2, R, 4, 2)."""
+    normal = np.random.default_rng(seed).standard_normal
+    K, G = normal((R, 6, 2)), normal((R, 6))
+    starts = np.tile([[10, 0], [0, 10], [-10, 0], [0, -10]], (R, 1, 1))
+    return K, G, descend(starts, K[:, None], G[:, None], steps)[[steps // 2, -1]]
 
 
-def demo():
-    """Print each experiment: what is claimed or predicted, and what is measured."""
-    print("Normalized gradient descent on p, eta = 0.1, 1000 steps, and hard-margin SVMs.")
-    print("\n(a) One sample, tokens A, B, C. Claim: p turns to the SVM of a locally optimal token.")
-    print("    From p = (0, y): the token that p selects, and the cosine of p to its SVM.")
-    print("    scores A, B, C   optimal" + "".join(f"{f'y = {y}':>11}" for y in STARTS))
-    for G in GLOBAL, LOCAL:
-        optimal = [name for t, name in enumerate("ABC") if locally_optimal(THREE_KEYS, G, [t])]
-        row = f"    {str(G[0]):16} {' and '.join(optimal):7}"
-        for y in STARTS:
-            p = descend(np.array([0.0, y]), THREE_KEYS, G)[-1]
-            t = (THREE_KEYS[0] @ p).argmax()
-            row += f"  {'ABC'[t]} {cosine(p, token_svm(THREE_KEYS, [t])[0]):.5f}"
-        print(row)
-    print("\n(b) Three samples. Predicted: p runs at a fixed distance beside the ray of its SVM,")
-    print("    so 1 - cos falls to a quarter when t doubles, in the end. The distance follows from")
-    print("    the data if there are two support vectors.")
-    print("    seed   1 - cos, t = 1000   t = 2000   ratio   predicted, t = 2000")
-    for seed in range(4):
-        K, G = clusters(np.random.default_rng(seed))
-        p_mm, a, _ = token_svm(K, [0, 0, 0])
-        path = descend(np.zeros(2), K, G, steps=2000)
-        early, late = 1 - cosine(path[1000], p_mm), 1 - cosine(path[2000], p_mm)
-        angle = np.linalg.norm(offset(K, G, [0, 0, 0])) / np.linalg.norm(path[2000])
-        known = f"{angle ** 2 / 2:.2e}" if (a > 1e-9).sum() == 2 else "-"
-        print(f"    {seed:4} {early:19.2e} {late:10.2e} {early / late:7.3f} {known:>21}")
-    print("\n(c) Two samples. Predicted: p turns to (1, 0); its second entry tends to a constant,")
-    print("    which the loss and the score C of the first sample decide.")
-    print("    loss         C    predicted     measured")
-    for kind, C in ("linear", 10), ("logistic", 10), ("logistic", 100):
-        K, G = two_samples(C)
-        predicted, measured = offset(K, G, [1, 1], kind), descend(np.zeros(2), K, G, kind=kind)[-1]
-        print(f"    {kind:8} {C:5} {predicted[1]:12.7f} {measured[1]:12.7f}")
+def demo(seed=0):
+    """Print which tokens are selected, and the angles to their SVMs."""
+    print("After 1000 steps from p = (0, y): the selected token, and degrees from p to its SVM.\n")
+    columns = "".join(f"{f'y = {y}':>10}" for _, y in STARTS)
+    print(f"    scores A, B, C   locally optimal{columns}")
+    for G in SCORES:
+        names = " and ".join(np.array(list("ABC"))[locally_optimal(KEYS, G)])
+        ends = [(logits(p, KEYS).argmax(), p) for p in descend(STARTS, KEYS, G)[-1]]
+        print(f"    {str(G):16} {names:15}"
+              + "".join(f"    {'ABC'[t]} {angle(p, svm(KEYS, t)):.2f}" for t, p in ends))
 
-
-BLUE, VERMILLION, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#444444"
-STYLE = {"font.size": 14, "axes.titlesize": 15, "figure.labelsize": 14, "axes.grid": True,
-         "grid.alpha": 0.3, "axes.spines.top": False, "axes.spines.right": False,
-         "lines.linewidth": 2, "figure.constrained_layout.use": True, "savefig.dpi": 110}
+    K, G, (half, end) = random_samples(seed)
+    length = np.linalg.norm(end, axis=-1)                           # (R, 4)
+    grows = length - np.linalg.norm(half, axis=-1) > 1              # at most it grows by 250
+    selected = logits(end, K[:, None]).argmax(axis=-1)              # (R, 4)
+    optimal = np.array([locally_optimal(*sample) for sample in zip(K, G)])
+    hits = grows & np.take_along_axis(optimal, selected, axis=1)
+    best = grows & (selected == G.argmax(axis=1)[:, None])
+    angles = [angle(end[r, i], svm(K[r], selected[r, i])) for r, i in np.argwhere(hits)]
+    print(f"\n{len(K)} random samples of 6 tokens, 4 starts each, 5000 steps. In the last 2500 |p| "
+          f"grows\nby more than 1 in {grows.sum()} of {grows.size} runs. In these\n"
+          f"    p selects a locally optimal token in {hits.sum()}, that of highest score in "
+          f"{best.sum()}.\n    The angle to its SVM has the median {np.median(angles):.2f} and the "
+          f"maximum {max(angles):.2f} degrees.\nIn the others p has stopped, at a median |p| of "
+          f"{np.median(length[~grows]):.1f}.")
 
 
 def figure(path):
-    """Plot angles of (a), how fast (b) converges, and the paths of (c)."""
+    """Plot the angle between p and the SVM of A, from each start."""
     import matplotlib.pyplot as plt
-    plt.rcParams.update(STYLE)
-    canvas, ((left, right), (speed, beside)) = plt.subplots(2, 2, figsize=(10, 8))
-
-    A, B = [token_svm(THREE_KEYS, [token])[0] for token in (0, 1)]
-    between = np.degrees(np.arccos(cosine(A, B)))
-    for ax, G, title in ((left, GLOBAL, "Only A is locally optimal: all turn to A"),
-                         (right, LOCAL, "A and B are: the start decides")):
-        for y in STARTS:
-            p = descend(np.array([0.0, y]), THREE_KEYS, G)
-            color, line = [(BLUE, "-"), (VERMILLION, "-.")][(THREE_KEYS[0] @ p[-1]).argmax()]
-            angle = np.degrees(np.arccos([cosine(q, A) for q in p[1:]]))
-            ax.semilogx(range(1, 1001), angle, line, color=color)
-        for height, name in (0, "SVM of A"), (between, "SVM of B"):
-            ax.axhline(height, linestyle="--", color=GREY)
-            ax.text(1000, height - 5, name, color=GREY, ha="right", va="top")
-        ax.set(title=title, xlabel="step t", ylabel="angle of p to the SVM of A",
-               ylim=(-28, 190), yticks=[0, 90, 180], yticklabels=["0°", "90°", "180°"])
-
-    t, later = np.arange(10_001), np.array([1e4, 1e5])
-    for seed in range(4):
-        K, G = clusters(np.random.default_rng(seed))
-        p_mm, a, _ = token_svm(K, [0, 0, 0])
-        fixed = descend(np.zeros(2), K, G, 0.1, 10_000)
-        plain = descend(np.zeros(2), K, G, 1.0, 10_000, normalized=False)
-        speed.loglog(t, [1 - cosine(p, p_mm) for p in fixed], color=BLUE)
-        speed.loglog(t, [1 - cosine(p, p_mm) for p in plain], "-.", color=VERMILLION)
-        if (a > 1e-9).sum() == 2:
-            angle = np.linalg.norm(offset(K, G, [0, 0, 0])) / (0.1 * later)
-            speed.loglog(later, angle ** 2 / 2, "--", color=GREY)
-    speed.text(90, 1e-6, "steps of\nlength 0.1", color=BLUE)
-    speed.text(200, 0.1, "plain gradient descent", color=VERMILLION)
-    speed.text(1.4e5, 6e-6, "predicted", color=GREY, ha="right")
-    speed.text(8, 4e-9, "p crosses its ray", color=GREY)
-    speed.set(title="Fixed steps: 1 - cosine falls as 1/t²", xlabel="step t",
-              ylabel="1 - cosine of p to its SVM", xlim=(1, 1.5e5), ylim=(1e-9, 1))
-
-    for kind, color, line, place in (("linear", GREEN, "-.", 1.6), ("logistic", BLUE, "-", -3.75)):
-        for C in range(1, 11):
-            p = descend(np.zeros(2), *two_samples(C), kind=kind, steps=150)
-            beside.plot(*p[p[:, 0] < 12].T, line, color=color, linewidth=1.5)
-            _, end = offset(*two_samples(C), [1, 1], kind)
-            beside.plot([12, 15], [end, end], "--", color=GREY)
-        beside.text(0, place, f"{kind} loss, C = 1 (inner) to 10", color=color)
-    beside.set(title="Loss and C set the distance to the ray", xlabel="$p_1$",
-               ylabel="$p_2$ (0 is the ray)", ylim=(-4, 2.2))
-    canvas.supxlabel(
-        "Top: the trained query p from six starts. Bottom left: p on four random data sets.\n"
-        "Right: paths of p = ($p_1$, $p_2$). C is the score of one token. Dashes: predicted.")
-    canvas.savefig(path)
+    plt.rcParams.update({"font.size": 20, "lines.linewidth": 4})
+    canvas, panels = plt.subplots(1, 2, figsize=(13, 6), sharey=True, layout="constrained")
+    A, B = svm(KEYS, 0), svm(KEYS, 1)
+    for panel, G in zip(panels, SCORES):
+        for run in descend(STARTS, KEYS, G)[1:].swapaxes(0, 1):
+            color = ("#0072B2", "#D55E00")[logits(run[-1], KEYS).argmax()]
+            panel.semilogx(range(1, 1001), angle(run, A), color=color)
+        for name, height in ("A", 0), ("B", angle(B, A)):
+            panel.axhline(height, linestyle="--", color="#444444", linewidth=3)
+            panel.text(1, height - 17, f"SVM of {name}", color="#444444")
+        panel.set(xlabel="step (scores {:g}, {:g}, {:g})".format(*G), yticks=range(0, 181, 45))
+    panels[0].set(title="A and B are: the start decides", ylabel="degrees from the SVM of A",
+                  ylim=(-25, 185))
+    panels[1].set(title="Only A is: all starts turn to A")
+    canvas.suptitle("The query p turns to the SVM of a locally optimal token", fontsize=24)
+    canvas.savefig(path, dpi=90)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("pictures", nargs="*", metavar="PICTURE", help="plot into this file")
-    paths = parser.parse_args().pictures
-    demo()
-    for path in paths:
-        figure(path)
+    parser.add_argument("picture", nargs="?", help="also plot into this file")
+    picture = parser.parse_args().picture
+    try:
+        demo()
+        if picture:
+            figure(picture)
+    except (ImportError, OSError, ValueError) as problem:
+        parser.error(problem)

@@ -1,6 +1,4 @@
-"""What does a trained attention layer retrieve, and what does it mix?
-
-It retrieves the component of highest priority, and mixes the tokens of this component.
+"""What does trained attention retrieve, and what does it mix?  Tokens of the highest priority.
 
 Companion to "Mechanics of Next Token Prediction with Self-Attention" (Li, Huang, Ildiz, Rawat,
 Oymak, 2024, arXiv:2403.08081).  NumPy only.
@@ -10,288 +8,166 @@ Oymak, 2024, arXiv:2403.08081).  NumPy only.
 
 Throughout this file we have:
 
-    n, T, K, d    samples, tokens in a sequence, tokens in the vocabulary, dimension
-    E, X          embeddings, row j is e_j; embedded sequences X = E[x]   (K, d), (n, T, d)
-    x             sequences; the last token is the query, and also a key        (n, T) ints
-    y             labels (next tokens), each of which occurs in its sequence       (n,) ints
-    W             the weights of attention, keys by query                            (d, d)
-    a, s          logits a_t = e_{x_t}^T W e_{x_T}, attention s = softmax(a)         (n, T)
-    P             probability of the label, the sum of s_t over x_t = y              (n, 1)
-    graph of k    i -> j if a sequence that ends in k and contains j has the label i != j
-    SCC           strongly connected component of such a graph: paths lead from each to each
-    edge, same    for each k: the edges of its graph; who shares an SCC       (K, K, K) bools
-    S_fin         span of (e_i - e_j) e_k^T for all i, j in one SCC of the graph of k
-    basis         an orthonormal basis of S_fin, matrices as rows                 (r, d * d)
-    W_svm, W_fin  the direction in which W grows; the limit of its part in S_fin     (d, d)
+    n, T, K      samples, tokens in a sequence, tokens in the vocabulary
+    x            sequences; the last token is the query, and also a key               (n, T) ints
+    y            labels, the next tokens; each occurs in its sequence                   (n,) ints
+    W            the attention matrix: W[i, k] is the logit of token i if k is last        (K, K)
+    s            attention, s_t = softmax over t of W[x_t, x_T]                            (n, T)
+    P            probability of the label, the sum of s_t over all t with x_t = y          (n, 1)
+    L            the loss, the mean of -ln P over the samples
+    i beats j    after k: some sequence that ends in k contains j, and its label is i, not j
+    graph of k   the arrows i -> j for all i that beat j after k
+    component    tokens from each of which arrows lead to all others (strongly connected); it has
+                 priority over the other tokens to which its arrows lead
+    W_svm        the SVM: the W of least norm for which W[i, k] - W[j, k], for all i that beat j
+                 after k, is 0 if i and j share a component, and otherwise at least 1      (K, K)
 
-What is the paper's, from its abstract: attention retrieves (hard) the tokens of the SCC of highest
-priority and composes (soft) the tokens within it; W has a directional and a finite part.  From
-memory, not verified: the part of W in S_fin tends to W_fin, and W/|W| to W_svm/|W_svm|.  The rest
-is from the official code (yixiao-huang/next-token-prediction) or derived here, as each function
-says.  We did not read the full text.
+Why hard and soft?  Each sample pushes the logit of its label above the others.  If i beats j, and
+no arrows lead back, nothing stops this: the gap grows for ever, and attention to j vanishes.  Along
+a cycle the gaps add up to 0, so not all can grow.  They stop where the pushes balance: if a beats b
+three times and b beats a once, at attention 3/4 and 1/4.  These gaps vanish beside |W|, and of the
+others the smallest matters most.  For a given |W| it is largest in the direction of W_svm.
+
+Paper (abstract): for the last token, attention selects the component of highest priority in the
+context (hard retrieval) and mixes its tokens (soft composition); W has a directional and a finite
+part.  Official code (yixiao-huang/next-token-prediction): L, one graph for each last token, W_svm;
+random samples, embeddings and starts.  Derived here: gradient, 3/4.  Our choice: samples, start 0,
+plain gradient descent, solver, one-hot embeddings (other independent ones would change W_svm, but
+not 3/4).  The paper's full text was not read.
 """
 
 import argparse
+from functools import cache
 
 import numpy as np
 
-
-def hard_margin(A):         # as in max_margin.py; each file is copied alone
-    """w (d,) = argmin |w| subject to A w >= 1, and its multipliers a (m,): w = A^T a, a >= 0.
-
-    A is (m, d).  Hildreth's dual coordinate ascent (our choice): row by row, change a_i
-    until that constraint holds with equality, or a_i is 0.  Raises ValueError if infeasible.
-    """
-    w, a, squares = np.zeros(A.shape[1]), np.zeros(len(A)), (A * A).sum(axis=1)
-    for _ in range(5000):
-        largest = 0.0
-        for i in range(len(A)):
-            change = max(-a[i], (1 - A[i] @ w) / squares[i])
-            a[i] += change
-            w += change * A[i]
-            largest = max(largest, abs(change))
-        if largest < 1e-13 * (1 + a.max(initial=0)):
-            return w, a
-    if (A @ w).min() < 1 - 1e-6:
-        raise ValueError("infeasible: found no w with A w >= 1")
-    return w, a
+VOCABULARY = "abcdpq"
+SAMPLES = ["abp a", "abp a", "abp a", "abp b", "bcp b", "cdp c", "abq b", "bcq c", "cdq d"]
+NEW = ["abcdp", "abcdq"]                                # sequences that are not among the SAMPLES
+STEPS = 10_000
 
 
-def attention(W, X, keep=True):
-    """Attention s (n, T) of the last token to all; keep (n, T) bools drops some.  Official code."""
-    query = X[:, -1]                                          # (n, d)
-    a = (X @ (query @ W.T)[:, :, None])[:, :, 0]              # (n, T)
-    s = np.exp(a) * keep                                      # (n, T)
+def tokens(words):
+    """The words, all of one length T, as ints (n, T)."""
+    return np.array([[VOCABULARY.index(letter) for letter in word] for word in words])
+
+
+def read(samples):
+    """x (n, T) and y (n,) of samples such as "abp b": the sequence abp has the label b."""
+    sequences, labels = zip(*(sample.split() for sample in samples))
+    return tokens(sequences), tokens(labels)[:, 0]
+
+
+def attention(W, x):
+    """s (n, T).  Official code."""
+    s = W[x, x[:, -1:]]
+    s = np.exp(s - s.max(axis=1, keepdims=True))
     return s / s.sum(axis=1, keepdims=True)
 
 
-def loss_and_grad(W, E, x, y, keep=True):
-    """The loss, mean of -ln P (official code), and its gradient dW (d, d) (derived).
+def gradient(W, x, y):
+    """dL/dW (K, K).  Derived here.
 
-    Each label must be in its sequence.  keep is as in attention.  The loss is convex in W, because
-    equal tokens share a logit (derived).
+    P is (the sum of e^logit over the label) / (the sum over all tokens).  So the slope of -ln P in
+    the logit of token t is s_t for all tokens, minus s_t / P for the label.
     """
-    n, X, hit = len(x), E[x], x == y[:, None]                 # (n, T, d), (n, T)
-    s = attention(W, X, keep)                                 # (n, T)
-    P = (s * hit).sum(axis=1, keepdims=True)                  # (n, 1)
-    loss = -np.log(P).sum() / n
-    # P is (sum of e^a over x_t = y) / (sum of e^a), so the slope of -ln P in a is s - s hit / P
-    da = (s - s * hit / P) / n                                # (n, T)
-    dW = (da[:, None] @ X)[:, 0].T @ X[:, -1]                 # (d, d)
-    return loss, dW
+    s, hit = attention(W, x), x == y[:, None]                           # (n, T)
+    P = (s * hit).sum(axis=1, keepdims=True)                            # (n, 1)
+    dW = np.zeros(W.shape)
+    np.add.at(dW, (x, x[:, -1:]), (s - s * hit / P) / len(x))
+    return dW
 
 
-def priority_graph(x, y, K):
-    """The token-priority graphs `edge` and their components `same`, both (K, K, K).  Official code.
+def train(x, y, eta=4):
+    """W (STEPS + 1, K, K) at each step of gradient descent from 0."""
+    W = np.zeros((STEPS + 1, len(VOCABULARY), len(VOCABULARY)))
+    for t in range(STEPS):
+        W[t + 1] = W[t] - eta * gradient(W[t], x, y)
+    return W
 
-    edge[k, i, j]: the graph of k has the edge i -> j.
-    same[k, i, j]: in the graph of k, i and j share an SCC, or i = j.
+
+def graphs(x, y):
+    """beats[k, i, j]: after k, i beats j.  cycle[k, i, j]: arrows lead back, too.  Official."""
+    beats = np.zeros((len(VOCABULARY),) * 3, dtype=bool)
+    beats[x[:, -1:], y[:, None], x] = True                  # also i -> i, whose gap is always 0
+    path = beats | np.eye(len(VOCABULARY), dtype=bool)
+    for _ in VOCABULARY:
+        path = path @ path                                  # paths of up to 2, 4, 8, ... arrows
+    return beats, beats & path.transpose(0, 2, 1)
+
+
+def svm(x, y, sweeps=1000):
+    """W_svm (K, K).  Hildreth's method, our choice.
+
+    Arrow by arrow, and over again, each gap is set to its goal, 0 or 1.  m sums up the changes.  It
+    is the arrow's multiplier, so it must stay >= 0 where the gap may exceed 1.
     """
-    edge = np.zeros((K, K, K), dtype=bool)
-    edge[x[:, -1:], y[:, None], x] = True
-    edge &= ~np.eye(K, dtype=bool)
-    reach = edge | np.eye(K, dtype=bool)
-    for _ in range(K.bit_length()):     # paths of at most 2, 4, 8, ... > K edges
-        reach = reach @ reach
-    return edge, reach & reach.transpose(0, 2, 1)
+    W, (beats, cycle) = np.zeros((len(VOCABULARY),) * 2), graphs(x, y)
+    m = np.zeros(beats.shape)
+    for k, i, j in np.tile(np.argwhere(beats), (sweeps, 1)):
+        goal, least = (0, -np.inf) if cycle[k, i, j] else (1, -m[k, i, j])
+        change = max((goal + W[j, k] - W[i, k]) / 2, least)
+        m[k, i, j] += change
+        W[i, k] += change
+        W[j, k] -= change
+    return W
 
 
-def project(basis, W):
-    """The projection of W (or of rows, matrices flattened) on the span of basis; shaped as W."""
-    return (W.reshape(-1, basis.shape[1]) @ basis.T @ basis).reshape(W.shape)
-
-
-def directional_part(E, x, y):
-    """W_svm (d, d) and the basis (r, d * d) of S_fin.  The problem is the official code's:
-
-        min |W|   subject to   (e_i - e_j)^T W e_k = 0 for the edges i -> j of k inside an SCC,
-                               (e_i - e_j)^T W e_k >= 1 for all other edges
-
-    We solve it on the complement of S_fin, where the equalities always hold (derived).
-    Raises ValueError if it is infeasible, which is possible if K > d.
-    """
-    edge, same = priority_graph(x, y, len(E))
-    k, i, j = np.nonzero(edge)
-    rows = ((E[i] - E[j])[:, :, None] * E[k][:, None]).reshape(len(k), -1)     # (edges, d * d)
-    inside = same[k, i, j]
-    _, size, basis = np.linalg.svd(rows[inside], full_matrices=False)
-    basis = basis[size > 1e-9]
-    rows = rows[~inside] - project(basis, rows[~inside])
-    if (np.abs(rows).max(axis=1) < 1e-9).any():
-        raise ValueError("infeasible: an inequality contradicts the equalities")
-    w, _ = hard_margin(rows)
-    return w.reshape(E.shape[1], -1), basis
-
-
-def finite_part(E, x, y):
-    """W_fin (d, d): it minimizes, over S_fin, the loss of samples that keep only the label's SCC.
-
-    Found by gradient descent from 0, which stays in S_fin (official code).  The learning rate 1/L
-    is ours; the Hessian is at most L = max |e_j|^4 (derived).  Raises ValueError if that is slow.
-    """
-    _, same = priority_graph(x, y, len(E))
-    keep = same[x[:, -1:], y[:, None], x]                     # (n, T)
-    eta = 1 / (E * E).sum(axis=1).max() ** 2
-    W = np.zeros((E.shape[1],) * 2)
-    for _ in range(100000):
-        dW = loss_and_grad(W, E, x, y, keep)[1]
-        if np.linalg.norm(dW) < 1e-12:
-            return W
-        W -= eta * dW
-    raise ValueError("W_fin needs more than 100000 steps")
-
-
-def train(W, E, x, y, steps, eta=1.0, normalized=False):
-    """W at the given steps, ascending, of gradient descent (the official code's is normalized)."""
-    found = []
-    for t in range(1, steps[-1] + 1):
-        dW = loss_and_grad(W, E, x, y)[1]
-        W = W - eta * (dW / np.linalg.norm(dW) if normalized else dW)
-        if t in steps:
-            found.append(W)
-    return np.array(found)                                    # (len(steps), d, d)
-
-
-def hand_made():
-    """E (5, 5), x (8, 4), y (8,) with SCCs {1, 2} > {3} > {4}, {0}; 1 beats 2 in 3 of 4.  Ours."""
-    x = [[1, 2, 3, 0]] * 3 + [[2, 1, 3, 0], [3, 4, 1, 0], [4, 3, 2, 0], [3, 4, 4, 0], [3, 4, 3, 0]]
-    return np.eye(5), np.array(x), np.array([1, 1, 1, 2, 1, 2, 3, 3])
-
-
-def random_instance(rng, n=6):
-    """A start W with entries uniform on +-1/sqrt(d), and E, x, y.  Official code.
-
-    Embeddings are random unit vectors.  No token occurs twice in a sequence, and the label is one
-    of them.  x and y are sampled until some SCC has two tokens.
-    """
-    T, K, d = 4, 6, 8
-    W = rng.uniform(-1, 1, (d, d)) / np.sqrt(d)
-    E = rng.standard_normal((K, d))
-    E /= np.linalg.norm(E, axis=1, keepdims=True)
-    while True:
-        x = rng.permuted(np.tile(np.arange(K), (n, 1)), axis=1)[:, :T]
-        y = x[np.arange(n), rng.integers(T, size=n)]
-        if (priority_graph(x, y, K)[1] != np.eye(K, dtype=bool)).any():
-            return W, E, x, y
-
-
-def compare(W, W_svm, W_fin, basis):
-    """cos(W, W_svm), the same without W's part in S_fin, and |W's part in S_fin - W_fin|."""
-    finite = project(basis, W)
-    cos = [np.vdot(V, W_svm) / (np.linalg.norm(V) * np.linalg.norm(W_svm)) for V in (W, W - finite)]
-    return *cos, np.linalg.norm(finite - W_fin)
+@cache     # demo and figure share it
+def experiment():
+    """W (2, STEPS + 1, K, K) and W_svm (2, K, K): for all SAMPLES, and without "abp b"."""
+    data = [read(SAMPLES), read([sample for sample in SAMPLES if sample != "abp b"])]
+    return np.array([train(*d) for d in data]), np.array([svm(*d) for d in data])
 
 
 def demo():
-    """Print the claim on the hand-made instance, and on 10 random instances."""
-    def row(name, values):
-        print(f"  {name:<24}" + "".join(f"{v:9.4f}" for v in values))
-
-    E, x, y = hand_made()
-    (W_svm, basis), W_fin = directional_part(E, x, y), finite_part(E, x, y)
-    steps = [100, 1000, 10000]
-    Ws = train(np.zeros((5, 5)), E, x, y, steps)
-    R = np.vdot(Ws[-1], W_svm) / np.vdot(W_svm, W_svm)
-    print("Hand-made: SCCs {1, 2} > {3} > {4}, {0}. On the sequences of 1, 2, 3, 0 the labels are")
-    print("1, 1, 1, 2, so attention to 1 and 2 should tend to 3/4 and 1/4.")
-    print("  logits for query 0      " + "".join(f"  token {j}" for j in range(5)))
-    row("W_svm, direction", W_svm[:, 0])
-    row("W_fin, finite part", W_fin[:, 0])
-    row(f"{R:.3f} W_svm + W_fin", (R * W_svm + W_fin)[:, 0])
-    row(f"W after {steps[-1]} steps", Ws[-1][:, 0])
-    print("\nP_fin is the projection on S_fin; 'off S_fin' is cos(W - P_fin W, W_svm).")
-    print("    steps  cos(W, W_svm)  off S_fin  |P_fin W - W_fin|  exp(W_10 - W_20)  "
-          "attention on [1 2 3 0]")
-    for t, W in zip(steps, Ws):
-        cos, cos_off, distance = compare(W, W_svm, W_fin, basis)
-        s = attention(W, E[x])[0]
-        print(f"  {t:7}{cos:15.4f}{cos_off:11.5f}{distance:19.1e}{np.exp(W[1, 0] - W[2, 0]):18.4f}"
-              "  ", *[f"{s_t:.3f}" for s_t in s])
-    print(f"  limit  {1:15}{1:11}{0:19}{3:18}   0.750 0.250 0     0")
-
-    found = []
-    for seed in range(10):
-        W, E, x, y = random_instance(np.random.default_rng(seed))
-        W_svm, basis = directional_part(E, x, y)
-        W = train(W, E, x, y, [4000], eta=0.01, normalized=True)[0]
-        W_fin = finite_part(E, x, y)
-        found.append([*compare(W, W_svm, W_fin, basis), np.linalg.norm(W_fin)])
-    print("\n10 random instances, 4000 normalized steps of 0.01: least, mean, most")
-    for name, values in zip(("cos(W, W_svm)", "off S_fin", "|P_fin W - W_fin|", "|W_fin|"),
-                            np.array(found).T):
-        row(name, [values.min(), values.mean(), values.max()])
-    print(f"W_fin is 0 in {(values < 1e-9).sum()} of them. Half a step is {0.01 / 2}.")
-
-
-BLUE, VERMILLION, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#444444"
-STYLE = {"font.size": 14, "axes.titlesize": 15, "figure.labelsize": 14, "axes.grid": True,
-         "grid.alpha": 0.3, "axes.spines.top": False, "axes.spines.right": False,
-         "lines.linewidth": 2, "figure.constrained_layout.use": True, "savefig.dpi": 110}
+    """Print attention in the NEW sequences, and the cosines of W to both SVMs."""
+    print("Samples, each a sequence and its label:", ", ".join(SAMPLES))
+    print("After p a and b beat each other, and {a, b} > c > d.  After q d > c > b > a.\n")
+    print("Attention in the new sequences abcdp and abcdq, and the cosine of W to W_svm, its own\n"
+          "and that of the other run:\n")
+    print("    samples           step  p: a     b     c     d  q: a     b     c     d"
+          "      own   other")
+    W, W_svm = experiment()
+    for run, name in enumerate(("all", 'without "abp b"')):
+        for t in (100, 1000, STEPS):
+            s = attention(W[run, t], tokens(NEW))[:, :4].ravel()
+            own, other = (np.vdot(W[run, t], V) / np.linalg.norm(W[run, t]) / np.linalg.norm(V)
+                          for V in (W_svm[run], W_svm[1 - run]))
+            print(f"    {name:15}{t:7}", *[f"{a:5.3f}" for a in s], f"  {own:.4f}   {other:.4f}")
 
 
 def figure(path):
-    """Plot the graph, the logits, the attention and the convergence into the file path."""
+    """Plot attention in the NEW sequences at each step."""
     import matplotlib.pyplot as plt
-    plt.rcParams.update(STYLE)
-    canvas, ((graph, logits), (choice, convergence)) = plt.subplots(2, 2, figsize=(10, 8))
-    E, x, y = hand_made()
-    (W_svm, basis), W_fin = directional_part(E, x, y), finite_part(E, x, y)
-    edge, same = priority_graph(x, y, len(E))
-    steps = sorted({round(t) for t in np.geomspace(1, 100000, 61)})
-    Ws = train(np.zeros((5, 5)), E, x, y, steps)
-
-    spots = list(zip([0, 0, 1, 2, 1], W_svm[:, 0]))
-    for i, j in np.argwhere(edge[0]):
-        color, curve = (BLUE, "arc3,rad=0.25") if same[0, i, j] else (VERMILLION, "arc3")
-        graph.annotate("", spots[j], spots[i], arrowprops=dict(
-            arrowstyle="-|>", color=color, lw=2, shrinkB=15, connectionstyle=curve))
-    for token, spot in enumerate(spots):
-        graph.text(*spot, token, ha="center", va="center", bbox=dict(boxstyle="circle", fc="w"))
-    for height, color, words in ((1.2, GREY, "arrow i → j:\nlabel i beat j"),
-                                 (0.5, BLUE, "one component:\nequal logits"),
-                                 (-0.2, VERMILLION, "one way:\n1 apart or more"),
-                                 (-1.1, GREY, "$W_{svm}$: the\nsmallest such $W$")):
-        graph.text(2.5, height, words, color=color, va="center")
-    graph.set(title="The winners get the larger logits", xlim=(-0.3, 4.6), ylim=(-1.5, 1.6),
-              ylabel="logit of token in $W_{svm}$", xticks=[], yticks=[-1, 0, 1])
-
-    for r, (t, marker) in enumerate(zip([100, 1000, 10000, 100000], "os^D")):
-        W, at = Ws[steps.index(t)], np.arange(5) + 0.2 * (r - 1.5)
-        R = np.vdot(W, W_svm) / np.vdot(W_svm, W_svm)
-        logits.plot(at, W[:, 0], marker, color=BLUE, alpha=0.4 + 0.2 * r, label=f"t = {t:,}")
-        logits.hlines((R * W_svm + W_fin)[:, 0], at - 0.13, at + 0.13, color=GREY, ls="--")
-    logits.set(title="Logits grow; 1 and 2 stay ln 3 apart", xlabel="token",
-               ylabel="logit in $W$ after t steps", ylim=(-11.5, 14))
-    logits.legend(loc="upper right", handlelength=0.8, labelspacing=0.2)
-
-    s = np.array([attention(W, E[x]) for W in Ws])                       # (times, n, T)
-    limit = attention(W_fin, E[x], same[x[:, -1:], y[:, None], x])       # (n, T)
-    for i, t, color, style in [(4, 2, VERMILLION, "-."), (0, 0, BLUE, "-"), (0, 1, GREEN, ":")]:
-        choice.axhline(limit[i, t], color=GREY, ls="--", lw=1.5)
-        choice.semilogx(steps, s[:, i, t], style, color=color)
-        choice.text(100, limit[i, t] - 0.1, f"token {x[i, t]} in {x[i].tolist()}", color=color)
-    choice.set(title="Hard between components, soft within", xlabel="step t",
-               ylabel="attention to a token", ylim=(0, 1.05))
-
-    cos = np.array([compare(W, W_svm, W_fin, basis)[0] for W in Ws])
-    convergence.loglog(steps, 1 - cos, "-.", color=VERMILLION)
-    convergence.loglog(steps, abs(Ws[:, 1, 0] - Ws[:, 2, 0] - np.log(3)), color=BLUE)
-    convergence.loglog([1e2, 1e5], [2e-3, 2e-6], "--", color=GREY)
-    convergence.text(1e5, 7e-3, "1 - cos($W$, $W_{svm}$)", color=VERMILLION, ha="right")
-    convergence.text(8, 0.2, "|gap of 1 and 2 - ln 3|", color=BLUE)
-    convergence.text(1e3, 1e-5, "1/t", color=GREY)
-    convergence.set(title="The gap of 1 and 2 converges as 1/t", xlabel="step t",
-                    ylabel="distance from the limit")
-    canvas.supxlabel(
-        "Where 1 and 2 compete, 1 is the label three times, 2 once: so a gap of ln 3 stays.\n"
-        "Dashes are predicted; above, a multiple of $W_{svm}$ plus this gap.")
-    canvas.savefig(path)
+    plt.rcParams.update({"font.size": 20, "lines.linewidth": 4})
+    canvas, (mixed, hard) = plt.subplots(1, 2, figsize=(13, 6.5), sharey=True, layout="constrained")
+    blue, orange, grey = "#0072B2", "#D55E00", "#555555"
+    times = np.unique(np.geomspace(1, STEPS, 200).astype(int))
+    s, without = [np.array([attention(W[t], tokens(NEW)) for t in times]) for W in experiment()[0]]
+    for i, color in enumerate((blue, orange, grey, "black")):
+        mixed.semilogx(times, s[:, 0, i], color=color)
+        hard.semilogx(times, s[:, 1, i], color=color)
+    mixed.semilogx(times, without[:, 0, 0], ":", color=blue)
+    for panel, x, y, color, words in (
+            (mixed, 50, 0.9, blue, "a, if b never beats a"), (mixed, 1500, 0.67, blue, "a: 3/4"),
+            (mixed, 1500, 0.28, orange, "b: 1/4"), (mixed, 1500, 0.03, grey, "c, d: 0"),
+            (hard, 1500, 0.92, "black", "d: 1"), (hard, 1500, 0.03, grey, "a, b, c: 0"),
+            (hard, 1, 0.92, grey, "d → c:\nd beats c")):
+        panel.text(x, y, words, color=color)
+    canvas.suptitle("The last token decides: p mixes a and b, q selects d", fontsize=24)
+    mixed.set(title="After p: a ⇄ b → c → d", xlabel="step", ylabel="attention in abcdp")
+    hard.set(title="After q: d → c → b → a", xlabel="step", ylabel="attention in abcdq")
+    canvas.savefig(path, dpi=90)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("pictures", nargs="*", metavar="PICTURE", help="plot into this file")
-    paths = parser.parse_args().pictures
-    demo()
-    for path in paths:
-        figure(path)
+    parser.add_argument("picture", nargs="?", help="also plot into this file")
+    picture = parser.parse_args().picture
+    try:
+        demo()
+        if picture:
+            figure(picture)
+    except (ImportError, OSError, ValueError) as problem:
+        parser.error(problem)

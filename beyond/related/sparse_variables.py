@@ -1,6 +1,4 @@
-"""How many samples does a softmax head need to find 3 of T bits?
-
-About five more for each doubling of T.  Choosing the three bits of largest correlation grows alike.
+"""How many samples does a softmax head need to find 3 of T bits?  4 to 5 more if T doubles.
 
 Companion to "Inductive Biases and Variable Creation in Self-Attention Mechanisms" (Edelman, Goel,
 Kakade, Zhang, 2022, arXiv:2110.10090).  NumPy only.
@@ -10,258 +8,168 @@ Kakade, Zhang, 2022, arXiv:2110.10090).  NumPy only.
 
 Throughout this file we have:
 
-    R, m, T      trials (trained side by side), samples in a trial, context length
-    S            the positions of the bits that matter, 0..SPARSITY-1 without loss of generality
-    X            bits, i.i.d. Bernoulli(P_ONE)                            (R, m, T) of 0 and 1
-    y            labels, the AND of the bits in S; P(y = 1) = 1/2         (R, m) of 0 and 1
-    u            logits of the head, one for each position                (R, T)
-    b, c         bias, and the factor of the head's output                (R, 1), (R, 1)
-    a            attention weights, a = softmax(u)                        (R, T)
-    h, f         h = sum_t a_t x_t, and the output f = b + c h            (R, m)
-    r            residual dL/df = (sigmoid(f) - y) / m                    (R, m)
-    m50          the number of samples with which half of the trials succeed
+    R, m, T    trials (trained side by side), samples in a trial, context length
+    X          bits, each is 1 with probability P_ONE, else 0                       (R, m, T)
+    y          labels, the AND of the first three bits; half of them are 1          (R, m, 1)
+    w, b       weights and bias; f = b + w.x > 0 says that bits x have label 1      (R, T or 1, 1)
+    u, a, c    the head has w = c a, where a = softmax(u) is its attention          (R, T or 1, 1)
+    L          the loss, the mean of log(1 + e^f) - y f over the samples            (R,)
+    m50        the m with which half of the trials succeed: all of 1000 test labels are right
 
-The head attends by position only, and its values are the bits.  The baseline is the same without
-softmax and with c = 1: a = u, which is logistic regression f = b + x.u.  Both can represent the
-AND.
+Why log T?  The weights of the head are positive, and their sum is c.  The correlation of a bit with
+y is known up to a noise of about 1 / sqrt(m).  If the sum of the weights is bounded, only the
+largest noise of T bits counts, about sqrt(2 ln T / m).  The three bits have the correlation
+sqrt((1 - P_ONE) / P_ONE), which is larger if m > 2 ln T P_ONE / (1 - P_ONE).  This grows by 5.3 if
+T doubles.  It is a sketch, no proof: our c is trained, not bounded.  Logistic regression has no
+such sum: the noise of all bits adds up, and it needs samples like T.  An L1 penalty, on the sum of
+all |w|, mends this.
 
-Paper (abstract): bounded-norm heads represent sparse functions of the input, with a sample
-complexity that is only logarithmic in T.
-From memory, unverified: their experiment, with this AND.
-Our choice: the model, which is simpler than their block, and whose norms we do not bound.  So only
-the growth with T compares.  The paper's full text was not read, and we found no official code.
-
-Derived here: the gradients, and a heuristic for choosing the three largest correlations instead of
-training.  corr(y, x_t) is sqrt((1 - P_ONE) / P_ONE) on S and 0 elsewhere.  Estimates from m samples
-have noise 1 / sqrt(m), and the largest noise of T bits is about sqrt(2 ln T / m).  So S stands out
-once m is about 2 ln T P_ONE / (1 - P_ONE).
+Paper (abstract): a head of bounded norm can represent a sparse function of the input, with samples
+that grow only like log T; experiments on sparse Boolean functions.  We found no official code.
+Ng, 2004 (abstract): with an L1 penalty logistic regression needs samples like log T.
+Derived here: gradients, the sketch.  Our choice: task, sizes, training, an L1 penalty of 0.01, and
+a head that is simpler than a Transformer.  The papers' full texts were not read.
 """
 
 import argparse
+from functools import cache
 
 import numpy as np
 
-SPARSITY = 3                                    # |S|
-P_ONE = 0.5 ** (1 / SPARSITY)                   # the probability of a 1, for balanced labels
-LENGTHS = (50, 100, 200, 400, 800)              # T
-SIZES = np.arange(12, 60, 4)                    # m
-TRIALS = 50                                     # R
-HEURISTIC = 2 * np.log(LENGTHS) * P_ONE / (1 - P_ONE)      # samples, one for each T
+P_ONE = 0.5 ** (1 / 3)
+LENGTHS = np.array([25, 50, 100, 200, 400])                             # T
+TRIALS = 100                                                            # R
 
 
-def sample_and(rng, R, m, T):
-    """Sample bits X (R, m, T) and labels y (R, m), both float32; rng is a numpy.random.Generator.
-
-    Bits are Bernoulli(P_ONE), y is the AND of the first SPARSITY of them.  From memory, unverified.
-    """
+def sample(rng, R, m, T):
+    """Bits X (R, m, T) and labels y (R, m, 1)."""
     X = (rng.random((R, m, T), dtype=np.float32) < P_ONE).astype(np.float32)
-    return X, X[:, :, :SPARSITY].min(axis=2)
+    return X, X[:, :, :3].min(axis=2, keepdims=True)
+
+
+def gradients(w, b, X, y):
+    """dL/dw (R, T, 1) and dL/db (R, 1, 1).  Derived here."""
+    r = (0.5 + 0.5 * np.tanh((b + X @ w) / 2) - y) / X.shape[1]         # (sigmoid(f) - y) / m
+    return X.swapaxes(1, 2) @ r, r.sum(axis=1, keepdims=True)
 
 
 def softmax(u):
-    """Attention weights a = softmax(u) along the last axis, in the dtype of u."""
-    e = np.exp(u - u.max(axis=-1, keepdims=True))
-    return e / e.sum(axis=-1, keepdims=True)
+    """a (R, T, 1)."""
+    e = np.exp(u - u.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)
 
 
-def forward(params, X, head=True):
-    """Output f (R, m) and a cache for backward; params = [u, b, c], head=False is the baseline.
-
-    X is (R, m, T), or (1, m, T) if all trials share it.
-    """
-    u, b, c = params
-    a = softmax(u) if head else u                           # (R, T)
-    h = (X @ a[:, :, None])[:, :, 0]                        # (R, m)
-    return b + c * h, (params, X, head, a, h)               # f (R, m)
+def head_gradients(u, b, c, X, y):
+    """dL/du (R, T, 1), dL/db and dL/dc (R, 1, 1): the chain rule through w = c a.  Derived here."""
+    a = softmax(u)
+    dw, db = gradients(c * a, b, X, y)
+    dc = (a * dw).sum(axis=1, keepdims=True)
+    return c * a * (dw - dc), db, dc
 
 
-def backward(cache, df):
-    """Gradients [du, db, dc], given df = dL/df (R, m).  dc is 0 for the baseline.  Derived here."""
-    (_, _, c), X, head, a, h = cache
-    # f = b + c h
-    db = df.sum(axis=1, keepdims=True)                      # (R, 1)
-    dc = (df * h).sum(axis=1, keepdims=True) * head         # (R, 1)
-    dh = df * c                                             # (R, m)
-    # h = X a, so da = X^T dh
-    da = (dh[:, None] @ X)[:, 0]                            # (R, T)
-    # a = softmax(u), so du_t = a_t (da_t - a.da)
-    du = a * (da - (a * da).sum(axis=1, keepdims=True)) if head else da       # (R, T)
-    return [du, db, dc]
-
-
-def gradients(params, X, y, head=True):
-    """Gradients of the logistic loss, the mean of ln(1 + e^f) - y f, for each trial.  Derived here.
-
-    Shapes as in forward; y is (R, m).
-    """
-    f, cache = forward(params, X, head)
-    r = (0.5 + 0.5 * np.tanh(f / 2) - y) / f.shape[1]       # sigmoid(f) = (1 + tanh(f / 2)) / 2
-    return backward(cache, r)
-
-
-def train(X, y, head=True, steps=300):
-    """Full-batch Adam on R trials at once, from u = 0, b = 0, c = 1; returns [u, b, c].
-
-    X is (R, m, T), y is (R, m); learning rate 0.1, decay rates 0.9 and 0.999 (our choice).
-    """
-    R, _, T = X.shape
-    params = [np.zeros((R, T), X.dtype), np.zeros((R, 1), X.dtype), np.ones((R, 1), X.dtype)]
-    first, second = ([np.zeros_like(w) for w in params] for _ in range(2))
+def train_head(X, y, steps=300):
+    """w and b of the head, by Adam with all samples, from u = 0, b = 0, c = 1."""
+    u, b, c = params = [np.full((len(X), size, 1), start, X.dtype)
+                        for size, start in ((X.shape[2], 0), (1, 0), (1, 1))]
+    moments = [np.zeros((2, *p.shape), X.dtype) for p in params]
     for t in range(1, steps + 1):
-        for w, g, m1, m2 in zip(params, gradients(params, X, y, head), first, second):
-            m1 += 0.1 * (g - m1)
-            m2 += 0.001 * (g * g - m2)
-            w -= 0.1 * (m1 / (1 - 0.9 ** t)) / (np.sqrt(m2 / (1 - 0.999 ** t)) + 1e-8)
-    return params
+        for p, g, (first, second) in zip(params, head_gradients(*params, X, y), moments):
+            first += 0.1 * (g - first)
+            second += 0.001 * (g * g - second)
+            p -= 0.1 * first / (1 - 0.9 ** t) / (np.sqrt(second / (1 - 0.999 ** t)) + 1e-8)
+    return c * softmax(u), b
 
 
-def run_trials(T, m, seed, head=True, trials=TRIALS):
-    """Train each trial on m samples of its own, and test all on the same 1000 fresh samples.
+def train_logistic(X, y, penalty=0.0, steps=200):
+    """w and b of the least L + penalty |w|_1, by FISTA (Beck and Teboulle, 2009), from 0."""
+    R, m, T = X.shape
+    X = np.concatenate([X - X.dtype.type(P_ONE), np.ones_like(X[:, :, :1])], axis=2)    # 1 for b
+    curvature = (1 + P_ONE * (1 - P_ONE) * (1 + (T / m) ** 0.5) ** 2) / 4     # about the largest
+    w = ahead = np.zeros((R, T + 1, 1), X.dtype)
+    for t in range(steps):
+        w, last = ahead - gradients(ahead, 0, X, y)[0] / curvature, w
+        w[:, :T] = np.sign(w[:, :T]) * np.maximum(abs(w[:, :T]) - penalty / curvature, 0)
+        ahead = w + t / (t + 3) * (w - last)
+    return w[:, :T], w[:, T:] - P_ONE * w[:, :T].sum(axis=1, keepdims=True)     # bits not centred
 
-    Returns params and the share (trials,) of test samples on which f > 0 exactly if y = 1.
-    """
+
+def success(train, T, m, seed):
+    """The share of trials that succeed.  All have the same 1000 test samples."""
     rng = np.random.default_rng([seed, T, m])
-    X, y = sample_and(rng, trials, m, T)
-    params = train(X, y, head)
-    X_test, y_test = sample_and(rng, 1, 1000, T)
-    f, _ = forward(params, X_test, head)                    # (trials, 1000)
-    return params, ((f > 0) == (y_test == 1)).mean(axis=1)
-
-
-def correlations_find(T, m, seed, trials=TRIALS):
-    """Share of trials of run_trials whose three largest correlations with y are those of S."""
-    X, y = sample_and(np.random.default_rng([seed, T, m]), trials, m, T)
-    X, y = X - X.mean(axis=1, keepdims=True), y - y.mean(axis=1, keepdims=True)
-    corr = (y[:, None] @ X)[:, 0] / (np.sqrt((X * X).sum(axis=1)) + 1e-9)       # times a constant
-    return (corr[:, :SPARSITY].min(axis=1) > corr[:, SPARSITY:].max(axis=1)).mean()
-
-
-def success_rates(lengths):
-    """Success rates of the head, and of correlations: (2, len(lengths), len(SIZES)).
-
-    A head succeeds if it gets all test samples right, correlations if they find S.
-    """
-    rates = np.zeros((2, len(lengths), len(SIZES)))
-    for i, j in np.ndindex(len(lengths), len(SIZES)):
-        _, right = run_trials(lengths[i], SIZES[j], 0)
-        found = correlations_find(lengths[i], SIZES[j], 0)
-        rates[:, i, j] = (right == 1).mean(), found
-    return rates
+    w, b = train(*sample(rng, TRIALS, m, T))
+    X, y = sample(rng, 1, 1000, T)
+    return ((b + X @ w > 0) == (y == 1)).all(axis=1).mean()
 
 
 def half_point(sizes, rates):
-    """m50, from a line through ln(rate / (1 - rate)), where rates of 0 and 1 are left out.
-
-    Each point has the weight 1 / variance.
-    """
+    """m50 and its error, from a line for log(rate / (1 - rate)) against log m, if 0 < rate < 1."""
     use = (rates > 0) & (rates < 1)
-    if use.sum() < 2:
-        raise ValueError("need two rates between 0 and 1")
-    m, rate = sizes[use], rates[use]
-    slope, offset = np.polyfit(m, np.log(rate / (1 - rate)), 1, w=np.sqrt(rate * (1 - rate)))
-    return -offset / slope
+    x, rate = np.log(sizes[use]), rates[use]
+    (slope, offset), cov = np.polyfit(x, np.log(rate / (1 - rate)), 1, cov="unscaled",
+                                      w=np.sqrt(TRIALS * rate * (1 - rate)))
+    x = -offset / slope
+    return np.exp(x), np.exp(x) / slope * np.sqrt([x, 1] @ cov @ [x, 1])
 
 
-def growth(lengths, rates):
-    """Fit m50 by a line in log2 T.
+@cache     # demo and figure share it
+def experiment(seed=0):
+    """m50 and its errors (2, lengths) of the head, with L1, and without (only three lengths)."""
+    few, many = np.tile(np.arange(12, 55, 6), (5, 1)), np.outer(LENGTHS[:3], [4, 5, 6]) // 2
+    results = []
+    for train, sizes in ((train_head, few), (lambda X, y: train_logistic(X, y, 0.01), few),
+                         (train_logistic, many)):
+        rates = [[success(train, T, m, seed) for m in row] for T, row in zip(LENGTHS, sizes)]
+        results.append(np.transpose([half_point(*one) for one in zip(sizes, np.array(rates))]))
+    return results
 
-    rates is (len(lengths), len(SIZES)), each the mean of TRIALS.  Returns m50 and its errors
-    (len(lengths),), the line (slope, intercept), and the slope's error.  Errors are standard
-    deviations over 200 bootstrap samples, which take new rates from binomials.
-    """
-    rng = np.random.default_rng(0)
-    resampled = [rng.binomial(TRIALS, rates) / TRIALS for _ in range(200)]
-    points = np.array([[half_point(SIZES, row) for row in some] for some in [rates, *resampled]])
-    lines = np.polyfit(np.log2(lengths), points.T, 1)       # (2, 201), the first from rates
-    return points[0], points[1:].std(axis=0), lines[:, 0], lines[0, 1:].std()
+
+def line(m50, errors):
+    """(slope, offset) of a line for m50 against log2 T, and the standard error of the slope."""
+    fit, cov = np.polyfit(np.log2(LENGTHS), m50, 1, cov="unscaled", w=1 / errors)
+    return fit, cov[0, 0] ** 0.5
 
 
 def demo():
-    """Print the samples needed against T, with fits and errors, and the head and the baseline."""
-    print(f"The AND of {SPARSITY} of T bits.  Claimed (abstract): samples needed grow like log T.")
-    print(f"m50: samples with which half of {TRIALS} trials succeed: a head gets 1000 test samples")
-    print("right.  The three largest correlations must be on the right bits.\n")
-    head, found = success_rates(LENGTHS)
-    fits = [growth(LENGTHS, rates) for rates in (head, found)]
-    print("                head, m50       correlations, m50   heuristic for them")
-    for i, T in enumerate(LENGTHS):
-        print(f"T = {T:3d}      " + "".join(f"   {points[i]:5.2f} +- {errors[i]:4.2f}"
-                                            for points, errors, *_ in fits)
-              + f"       {HEURISTIC[i]:5.2f}")
-    print("per doubling " + "".join(f"   {line[0]:5.2f} +- {error:4.2f}"
-                                    for _, _, line, error in fits)
-          + f"       {HEURISTIC[1] - HEURISTIC[0]:5.2f}")
-    print("\nWith 60 samples: mean accuracy\n                    logistic          head")
-    for T in LENGTHS:
-        right = [run_trials(T, 60, 0, head)[1] for head in (False, True)]
-        print(f"accuracy, T = {T:3d} " + "".join(
-            f"  {x.mean():.3f} +- {x.std() / TRIALS ** 0.5:.3f}" for x in right))
-
-
-COLORS = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"
-BLUE, VERMILLION, GREEN, GREY = *COLORS[:3], "#444444"
-STYLE = {"font.size": 14, "axes.titlesize": 15, "figure.labelsize": 14, "axes.grid": True,
-         "grid.alpha": 0.3, "axes.spines.top": False, "axes.spines.right": False,
-         "lines.linewidth": 2, "figure.constrained_layout.use": True, "savefig.dpi": 110}
+    """Print m50 of all three, and how it grows."""
+    print(f"m50: samples with which half of {TRIALS} trials get 1000 test labels right\n")
+    print("    T           ", *(f"{T:12}" for T in LENGTHS))
+    results = experiment()
+    for name, (m50, errors) in zip(("softmax head", "logistic, L1", "logistic"), results):
+        print(f"    {name:12}", *(f"{x:5.1f} +- {error:.1f}" for x, error in zip(m50, errors)))
+    growth = ["{0[0]:.1f} +- {1:.1f}".format(*line(*result)) for result in results[:2]]
+    print("\nMore samples if T doubles: {} for the head, {} with L1.".format(*growth))
+    print("Logistic regression without L1 has m50 / T =", *np.round(results[2][0] / LENGTHS[:3], 1))
 
 
 def figure(path):
-    """Plot success rates, samples needed against T, head and baseline, and weights over steps."""
+    """Plot m50 against T of all three, and closer of the head and L1."""
     import matplotlib.pyplot as plt
-    plt.rcParams.update(STYLE)
-    canvas, panels = plt.subplots(2, 2, figsize=(10, 8))
-    (rate_panel, size_panel), (accuracy_panel, weight_panel) = panels
-    lengths = np.array(LENGTHS)
-    success, found = success_rates(lengths)
-    lines = ["o-", "s--", "D-.", "^:", "v-"]
-    for T, rates, line, color in zip(lengths, success, lines, COLORS):
-        rate_panel.plot(SIZES, rates, line, markersize=5, color=color, label=f"T = {T}")
-    rate_panel.legend(frameon=False)
-    rate_panel.set(title="Twice the context: about 5 samples more", xlabel="training samples",
-                   ylabel="share of trials that succeed", xlim=(11, 72))
-
-    for rates, name, line, color in ((found, "correlations", "s-.", GREEN),
-                                     (success, "softmax head", "o-", BLUE)):
-        points, errors, fit, error = growth(lengths, rates)
-        size_panel.errorbar(lengths, points, errors, fmt=line[0], color=color, capsize=3)
-        size_panel.plot(lengths, np.polyval(fit, np.log2(lengths)), line, markersize=0,
-                        color=color, label=f"{name}: slope {fit[0]:.2f} ± {error:.2f}")
-    size_panel.semilogx(lengths, HEURISTIC, "--", base=2, color=GREY,
-                        label="heuristic for correlations")
-    size_panel.set(title="Samples for 50 % grow like log T", xlabel="context length T",
-                   ylabel="training samples", ylim=(0, 66), xticks=lengths, xticklabels=lengths)
-    size_panel.legend(loc="lower right", frameon=False)
-
-    for head, line, color in (True, "o-", BLUE), (False, "s--", VERMILLION):
-        means = [run_trials(T, 60, 0, head)[1].mean() for T in LENGTHS]
-        accuracy_panel.semilogx(lengths, means, line, base=2, color=color)
-    accuracy_panel.text(100, 0.92, "softmax head", color=BLUE)
-    accuracy_panel.text(100, 0.75, "logistic regression,\nno penalty", color=VERMILLION)
-    accuracy_panel.set(title="60 samples: only the head is right", xlabel="context length T",
-                       ylabel="accuracy", ylim=(0.5, 1.03), xticks=lengths, xticklabels=lengths)
-
-    X, y = sample_and(np.random.default_rng(0), 40, 60, 100)
-    steps = np.arange(0, 301, 10)
-    a = np.array([softmax(train(X, y, steps=n)[0]) for n in steps])         # (31, 40, T)
-    least = a[..., :SPARSITY].min(axis=2)                                   # (31, 40)
-    weight_panel.semilogy(steps, a[..., SPARSITY:].max(axis=2), color=GREY, linewidth=0.5)
-    weight_panel.semilogy(steps, least, color=BLUE, linewidth=1)
-    weight_panel.text(300, 0.6, "least of the three right bits", color=BLUE, ha="right")
-    weight_panel.text(300, 1.5e-5, "largest of the other 97", color=GREY, ha="right")
-    dips = (least.min(axis=0) < 0.5 / 100).sum()            # half of the weight at step 0
-    weight_panel.set(title=f"In {dips} of 40 trials a right bit falls by half", xlabel="step",
-                     ylabel="weight (1/100 at first)", ylim=(1e-5, 2))
-    canvas.supxlabel(
-        f"The label is the AND of {SPARSITY} of T random bits. A trial succeeds with 1000 "
-        "right test labels,\nor if the three bits of largest correlation with the label are right. "
-        "Slope: per doubling.")
-    canvas.savefig(path)
+    plt.rcParams.update({"font.size": 20, "lines.linewidth": 4, "lines.markersize": 12})
+    canvas, (far, near) = plt.subplots(1, 2, figsize=(13, 6), layout="constrained")
+    labels = (("softmax head", "#0072B2", 70, 13), ("L1 penalty", "#009E73", 27, 35),
+              ("logistic regression", "#D55E00", 115, 215))
+    for (m50, errors), (name, color, x, y) in zip(experiment(), labels):
+        far.errorbar(LENGTHS[:len(m50)], m50, errors, fmt="o-", color=color)
+        if len(m50) == len(LENGTHS):
+            fit, error = line(m50, errors)
+            near.errorbar(LENGTHS, m50, errors, fmt="o", color=color, capsize=8)
+            near.semilogx(LENGTHS, np.polyval(fit, np.log2(LENGTHS)), base=2, color=color)
+            near.text(x, y, f"{name}: {fit[0]:.1f} ± {error:.1f}\nmore if T doubles", color=color)
+    far.text(x, y, name, color=color)
+    far.text(130, 58, "softmax head, L1 penalty")
+    far.set(title="Logistic regression: like T", ylabel="samples needed (m50)", ylim=(0, 270))
+    near.set(title="Softmax or L1: like log T", ylim=(0, 45), xticks=LENGTHS, xticklabels=LENGTHS)
+    canvas.supxlabel("context length T")
+    canvas.savefig(path, dpi=90)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("pictures", nargs="*", metavar="PICTURE", help="plot into this file")
-    paths = parser.parse_args().pictures
-    demo()
-    for path in paths:
-        figure(path)
+    parser.add_argument("picture", nargs="?", help="also plot into this file")
+    picture = parser.parse_args().picture
+    try:
+        demo()
+        if picture:
+            figure(picture)
+    except (ImportError, OSError, ValueError) as problem:
+        parser.error(problem)

@@ -1,69 +1,48 @@
-"""What the tests of the seven files share: `python -m pytest beyond/related/test_related.py`."""
+"""Tests of all seven files: `python -m pytest beyond/related/test_related.py`."""
 
-import functools
+import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from importlib import import_module
 from itertools import combinations
 from pathlib import Path
 
-import numpy as np
 import pytest
 from matplotlib import rc_context
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 
 FOLDER = Path(__file__).parent
 NAMES = sorted(path.stem for path in FOLDER.glob("[!t]*.py"))
 
 
-def complex_step(function, x, h=1e-30):
-    """The gradient of function(x), entry by entry."""
-    grad = np.zeros(x.shape)
-    for entry in np.ndindex(x.shape):
-        moved = x.astype(complex)
-        moved[entry] += 1j * h
-        grad[entry] = function(moved).imag / h
-    return grad
-
-
-@functools.cache
-def headline(name):
-    """What a file prints, alone in a folder and without matplotlib."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = shutil.copy(FOLDER / f"{name}.py", folder)
-        Path(folder, "matplotlib.py").write_text("raise ImportError")
-        return subprocess.check_output([sys.executable, "-Es", path], cwd=folder, text=True)
-
-
-@pytest.mark.parametrize("name", ["max_margin", "single_location"])      # the others take longer
-def test_all_words_of_a_picture_can_be_read(name, monkeypatch):
-    saved, module = [], import_module(name)
-    monkeypatch.setattr(Figure, "savefig", lambda canvas, path: saved.append(canvas))
-    monkeypatch.setattr(module, "FALL_STEPS", 5000, raising=False)          # of single_location.py
-    with rc_context():
-        module.figure("picture.png")
-        canvas, = saved
-        canvas.draw_without_rendering()
-        for text in canvas.findobj(Text):
-            assert text.get_fontsize() >= 1.4 * canvas.get_figwidth(), text     # 14 at 10 inches
-        (width, height), box = canvas.get_size_inches(), canvas.get_tightbbox()
-        assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height
-        for one, other in combinations([axes.get_tightbbox() for axes in canvas.axes], 2):
+@pytest.mark.parametrize("name", NAMES)
+@rc_context()
+def test_a_picture_is_drawn_and_its_words_can_be_read(name, monkeypatch):
+    saved = []
+    monkeypatch.setattr(Figure, "savefig", lambda canvas, path, dpi: saved.append(canvas))
+    import_module(name).figure("picture.png")
+    saved[0].draw_without_rendering()
+    (width, height), box = saved[0].get_size_inches(), saved[0].get_tightbbox()
+    assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height
+    for axes in saved[0].axes:
+        assert all(text.get_fontsize() >= 20 for text in [*axes.texts, *axes.get_xticklabels()])
+        for one, other in combinations([text.get_window_extent() for text in axes.texts], 2):
             assert not one.overlaps(other)
-    if name == "single_location":                               # words say which curve is which
-        learnt = canvas.axes[1]
-        words = {text.get_color(): text.get_text()[:3] for text in learnt.texts}
-        end = {word: [line.get_ydata()[-1] for line in learnt.lines
-                      if words[line.get_color()] == word] for word in ("val", "key")}
-        assert min(end["val"]) > max(end["key"])
 
 
-def test_these_are_the_seven_files_of_the_readme():
+def test_the_readme_has_all_seven_files_and_they_need_numpy_only():
     readme = (FOLDER / "README.md").read_text("utf-8")
-    assert len(NAMES) == 7
     for name in NAMES:
-        assert f"\npython beyond/related/{name}.py\n" in readme
-        assert f"](figures/{name}.png)" in readme and (FOLDER / f"figures/{name}.png").exists()
+        assert f"\npython beyond/related/{name}.py\n" in readme and f"s/{name}.png)" in readme
+        code = (FOLDER / f"{name}.py").read_text("utf-8")
+        assert {"argparse", "functools", "itertools", "math", "numpy"}.issuperset(
+            re.findall(r"^(?:import|from) (\w+)", code, re.M))
+    assert len(NAMES) == 7
+
+
+def test_a_file_runs_alone_in_a_folder_and_bad_input_gets_one_line(tmp_path):
+    run = subprocess.run([sys.executable, shutil.copy(FOLDER / "next_token.py", tmp_path), "x/y"],
+                         cwd=tmp_path, text=True, capture_output=True)
+    assert run.returncode == 2 and "1.000" in run.stdout
+    assert "next_token.py: error: [Errno 2] No such file" in run.stderr.splitlines()[-1]
