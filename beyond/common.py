@@ -26,19 +26,19 @@ def multiples(run):
     return [float((run[name] * star).sum() / (star ** 2).sum()) for name, star in zip("WV", truth)]
 
 
-def end_error(run, T, q, draws=None):
+def end_error(run, T, q, draws=None, n=2048):
     """The error over d/(2q) of a run's last weights at length T and subset size q.
 
-    On 2,048 new sequences in 16 batches, and with new draws of encodings in each batch, as many as
+    On n new sequences in batches of 128, and with new draws of encodings in each batch, as many as
     in the run's own tests if `draws` is not given.
     """
     import sts
     import train
     c, losses = run["config"], []
-    for part in range(16):
+    for part in range(n // 128):
         X, y = sts.sample_sts(train.stream(c, "tests", T, q, part), 128, T, c.d, q, np.float32)
-        E = train.encodings(run, T, draws or c.eval_draws,
-                            train.stream(c, "tests", T, q, part, 1))
+        rng = train.stream(c, "tests", T, q, part, 1)
+        E = train.encodings(run, T, draws or c.eval_draws, rng)
         losses.append(((train.output(run, X, y, E) - sts.sts_target(X, y)) ** 2).sum() / 256)
     return np.mean(losses) * 2 * q / c.d
 

@@ -132,7 +132,7 @@ def test_the_width_is_read_where_the_error_is_a_tenth(monkeypatch):
     """If errors are 0.1 at 100 units of a net, and 0.1 (52 / d_e)^2 for attention."""
     monkeypatch.setattr(plots, "trained", lambda arms: {
         name: [{"config": train.Settings(**arm)}] for name, arm in arms.items()})
-    monkeypatch.setattr(width, "end_error", lambda run, T, q: (
+    monkeypatch.setattr(width, "end_error", lambda run, T, q, n: (
         0.1 * (52 / run["config"].d_e) ** 2 if run["config"].model == "attention"
         else 0.1 + 0.002 * (95 - run["config"].hidden[0])))
     assert width.trained_widths("one draw")[10] == pytest.approx([52])

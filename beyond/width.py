@@ -231,9 +231,9 @@ def trained_widths(name):
     """
     import plots
     runs, needed = plots.trained({arm: ARMS[arm] for arm in ARMS if name in arm}), {}
-    scale, back = (np.array, np.array) if name == "net" else (np.log, np.exp)
+    scale, back, n = (np.array, np.array, 20_480) if name == "net" else (np.log, np.exp, 2048)
     for T, sizes in CURVES[name][1].items():
-        shares = [[end_error(run, T, run["config"].q) for run in runs[f"width {name} {T} {m}"]]
+        shares = [[end_error(run, T, ADAM["q"], n=n) for run in runs[f"width {name} {T} {m}"]]
                   for m in sizes]
         needed[T] = back([np.interp(-scale(SHARE), -scale(ends), scale(sizes), np.nan, np.nan)
                           for ends in np.transpose(shares)])
