@@ -286,9 +286,9 @@ def figure():
     right.legend(loc="upper right")
     for rank, low, values in zip(ranks, least, ends):
         row(f"{T = }, {q = }, rank {rank}: least error {low:.4f}, from zero", values)
-    row("random signs of rank T = 4 to 6, q = 1 to 3: error at t = 1000 N",
-        [flow_error(E, d, q, 1000 * late_norm(E @ E.T)) for T in (4, 5, 6) for q in (1, 2, 3)
-         for E in (signs(T, T + 2, seed) for seed in range(14)) if np.linalg.matrix_rank(E) == T])
+    ends = [flow_error(E, d, q, 1000 * late_norm(E @ E.T)) for T in (4, 5, 6) for q in (1, 2, 3)
+            for E in (signs(T, T + 2, seed) for seed in range(14)) if np.linalg.matrix_rank(E) == T]
+    row(f"{len(ends)} draws of random signs, T = 4 to 6, q = 1 to 3: at t = 1000 N", ends)
     canvas.suptitle("Fixed encodings: the error goes to 0, or it sticks, or the rank forbids it")
     plots.caption(canvas, "Left: T = 5, q = 3 (orange: T = 3, q = 2). Right: E has columns of 5 "
                   "random orthogonal matrices; least of 8 minimizations. At rank 5 an inequality "
