@@ -136,9 +136,10 @@ def late_block(S):
 
 
 def late_norm(S):
-    """N, the squared norm of E^T C* E: late 1/L grows by 4 lr/N a step (Theorem 2).
+    """N, the squared norm of E^T C* E.  It takes the place of ||W*||^2.
 
-    It takes the place of ||W*||^2.  Random signs: about T/(1 - T/d_e)^3, for large T and d_e > 2 T.
+    Late 1/L grows by 4 lr/N a step, if L tends to 0, and no multiplier is negative (Theorem 2).
+    Random signs have an N of about T/(1 - T/d_e)^3, for large T and d_e > 2 T.
     """
     C, M = late_block(S)
     return (C * M).sum()
@@ -147,8 +148,8 @@ def late_norm(S):
 def multipliers(S, q):
     """mu (T), those of the late block, for q >= 3; their sum is N.
 
-    If none is negative, no block has a smaller norm, equal selected logits, and all others at least
-    1 below them.  Then t L tends to N/4, if L tends to 0 (Theorem 2).
+    Of all blocks that put selected logits at one height, and all others at least 1 below them, the
+    late block has the least norm if and only if no multiplier is negative (Theorem 2).
     """
     C, _ = late_block(S)
     return np.diag(C) - C.sum(axis=1) / q
