@@ -4,13 +4,16 @@
     python beyond/fixed.py picture.png         also trains (minutes), and plots both
 
 The runs of Figures 2 and 4 are measured, too, and trained if plots.py has not (half an hour).  The
-paper leaves open how training goes with fixed encodings.  FIXED.md has the proofs in full.  Symbols
-are those of two_numbers.py, and U is the sum of the selected encodings.  Row j of E is e_j, any
-vector.  The T trained rows come first, then those of new positions.  B is W's block on encodings,
-so position j has the logit A_j = sum_{i in y} M_ji with M_ji = e_j . B e_i.
+paper leaves open how training goes with fixed encodings.  FIXED.md has theorems and their ideas,
+FIXED_PROOFS.md the proofs.  When the loss goes to 0, and how fast, is in converge.py.
+
+Symbols are those of two_numbers.py, and U is the sum of the selected encodings.  Row j of E is e_j,
+any vector.  The T trained rows come first, then those of new positions.  B is W's block on
+encodings, so position j has the logit A_j = sum_{i in y} M_ji with M_ji = e_j . B e_i.
 
 From W = V = 0, gradient descent on L, the mean over all X and y, keeps V = alpha V*, and W = 0 but
-for B = E^T C E, where E has its T trained rows, and C is (T, T).  The reason, block by block:
+for B = E^T C E, where E has its T trained rows, and C is (T, T) (Proposition 1).  The reason, block
+by block:
 
     all but B   As in two_numbers.py.  Its maps change the signs of tokens, or rotate them.  They do
                 not touch E, so L stays the same for each E, and not only in the mean over E.
@@ -34,8 +37,6 @@ import math
 
 import numpy as np
 
-import two_numbers
-
 
 def all_subsets(T, q):
     """All q-subsets of T positions, as rows of zeros and ones."""
@@ -55,29 +56,42 @@ def attention(M, Y):
     return P / P.sum(axis=1, keepdims=True)
 
 
+def slopes(P, alpha, d, Y):
+    """L, dL/dM (T, T) and dL/dalpha, of the mean over subsets Y (n, T), at the attention P (n, T).
+
+    Tokens integrate out: L = d/2 sum_j r_j^2 with r_j = alpha P_j - 1[j in y]/q.
+    """
+    r = alpha * P - Y / Y[0].sum()
+    dP = d * alpha * r
+    dA = P * (dP - (P * dP).sum(axis=1, keepdims=True))
+    return d / 2 * (r * r).sum() / len(Y), dA.T @ Y / len(Y), d * (r * P).sum() / len(Y)
+
+
 def step(S, C, alpha, d, lr, Y, pace=1):
     """C and alpha after a step of gradient descent on the mean over subsets Y (n, T).
 
-    Tokens integrate out: L = d/2 sum_j r_j^2 with r_j = alpha P_j - 1[j in y]/q.  A step can stand
-    for `pace` steps, all at this C: each of them brings alpha nearer to the best one for it.
+    A step can stand for `pace` steps, all at this C.  The second derivative of L by alpha is then
+    constant, d h.  So each of them multiplies the distance of alpha from the best one by 1 - lr h.
     """
-    q, P = Y[0].sum(), attention(S @ C @ S, Y)
-    g = d * alpha * (alpha * P - Y / q)                             # dL/dP_j
-    dA = P * (g - (P * g).sum(axis=1, keepdims=True))               # dL/dA_j
-    square = (P * P).sum() / len(Y)
-    best = (P * Y).sum() / len(Y) / (q * square)
-    return C - lr * pace * (dA.T @ Y) / len(Y), best + (1 - lr * square) ** pace * (alpha - best)
+    P = attention(S @ C @ S, Y)
+    _, dM, dalpha = slopes(P, alpha, d, Y)
+    h = (P * P).sum() / len(Y)
+    covered = 1 - (1 - lr * h) ** pace                              # of this distance, dalpha/(d h)
+    return C - lr * pace * dM, alpha - covered * dalpha / (d * h)
 
 
-def descend(E, T, d, q, lr, steps, rng, n=256, pace=1):
-    """Gradient descent from zero, on about n new subsets a step: yields the step, C and alpha.
+def descend(E, T, d, q, lr, steps, rng=None, n=256, pace=1):
+    """Gradient descent from zero: yields the step, C and alpha.
 
-    Sampling adds noise to C.  At pace 16 and n = 256 the demo's errors at T and q_test = 8 are up
-    to a tenth too high, those at 2 T less than a hundredth (beside pace 8 and n = 1024).
+    It takes all subsets, or, with an rng, about n new ones a step, in single precision.  Sampling
+    adds noise to C.  At pace 16 and n = 256 the demo's errors at T and q_test = 8 are up to a tenth
+    too high, those at 2 T less than a hundredth (beside pace 8 and n = 1024).
     """
-    S, C, alpha = (E[:T] @ E[:T].T).astype(np.float32), np.zeros((T, T), np.float32), 0.0
+    kind = np.float32 if rng else float
+    S, C, alpha = (E[:T] @ E[:T].T).astype(kind), np.zeros((T, T), kind), 0.0
+    Y = None if rng else all_subsets(T, q)
     for t in range(pace, steps + 1, pace):
-        C, alpha = step(S, C, alpha, d, lr, subsets(rng, n, T, q), pace)
+        C, alpha = step(S, C, alpha, d, lr, subsets(rng, n, T, q) if rng else Y, pace)
         yield t, C, alpha
 
 
@@ -91,14 +105,14 @@ def error(E, T, C, alpha, Y):
     return q_test * (r * r).sum() / len(Y)
 
 
-def share(E, T, B):
-    """The mean of e . B e over new positions, over that of trained ones."""
+def new_over_trained(E, T, B):
+    """The mean of e . B e, a position's own logit, at new positions over that at trained ones."""
     own = (E @ B * E).sum(axis=1)
     return own[T:].mean() / own[:T].mean()
 
 
 def new_position_share(T, d_e):
-    """The share at first, for random signs, as a ratio of means over E: T/(T + d_e - 1).
+    """new_over_trained at first, for random signs, as a ratio of means over E: T/(T + d_e - 1).
 
     At M = 0 attention is even, and dL/dA_j = -(d alpha/T) (1[j in y]/q - 1/T).  So C moves by a
     multiple of I - 11^T/T, and B by that of sum_j e_j e_j^T - u u^T/T, with u = sum_j e_j, over
@@ -114,8 +128,7 @@ def new_position_share(T, d_e):
 def late_block(S):
     """C* (T, T) and M* = S C* S = I - 1 w^T, w = S^-1 1/(1^T S^-1 1), for an invertible S.
 
-    E^T C* E is the least block B that puts every selected logit above all others by 1, if for its
-    multipliers C*_jj - sum_i C*_ji/q are at least 0 (q >= 3).  FIXED.md says where B tends to it.
+    Every selected logit is above all others by 1.  FIXED.md says where B tends to E^T C* E.
     """
     G = np.linalg.inv(S)
     M = np.eye(len(S)) - G.sum(axis=0) / G.sum()
@@ -123,70 +136,71 @@ def late_block(S):
 
 
 def late_norm(S):
-    """N, the squared norm of late_block: late 1/L grows by 4 lr/N a step (FIXED.md).
+    """N, the squared norm of E^T C* E.  It takes the place of ||W*||^2.
 
-    It takes the place of ||W*||^2.  Random signs: about T/(1 - T/d_e)^3, for large T and d_e > 2 T.
+    Late 1/L grows by 4 lr/N a step, if L tends to 0, and no multiplier is negative (Theorem 2).
+    Random signs have an N of about T/(1 - T/d_e)^3, for large T and d_e > 2 T.
     """
     C, M = late_block(S)
     return (C * M).sum()
 
 
+def multipliers(S, q):
+    """mu (T), those of the late block, for q >= 3; their sum is N.
+
+    Of all blocks that put selected logits at one height, and all others at least 1 below them, the
+    late block has the least norm if and only if no multiplier is negative (Theorem 2).
+    """
+    C, _ = late_block(S)
+    return np.diag(C) - C.sum(axis=1) / q
+
+
 def kept_error(S, q, Y):
     """What another size keeps of d/(2 q_test) as L tends to 0, on subsets Y (n, T); for q >= 3.
 
-    To leading order, for multipliers l_k > 0 of late_block, if B tends to it.  Near the end M is
-    diag(m) + u 1^T with m_j + q u_j the same for all j: selected logits are equal, and k lies m_k
-    below them.  With x_k = e^(-m_k) and the best alpha, L is proportional to
+    To leading order, for positive multipliers mu_k, if B tends to the direction of the late block.
+    Near the end M is diag(m) + u 1^T with m_j + q u_j the same for all j: selected logits are
+    equal, and k lies m_k below them.  With x_k = e^(-m_k) and the best alpha, L is proportional to
         sum_k x_k^2 + sum_k (x_k - mean x)^2 / (T - 1).
-    C moves by -lr dL/dM, and has to grow along C*.  So x_k (T x_k - mean x) is proportional to l_k.
-    At q_test the logits of a subset differ by (q_test - q)(u_j - u_k), where u_j = ln(x_j)/q and a
-    constant.  So P_j is proportional to x_j^((q_test - q)/q) on y, and 0 elsewhere.
+    C moves by -lr dL/dM, and has to grow along C*.  So x_k (T x_k - mean x) is proportional to
+    mu_k.  At q_test the logits of a subset differ by (q_test - q)(u_j - u_k), where u_j = ln(x_j)/q
+    and a constant.  So P_j is proportional to x_j^((q_test - q)/q) on y, and 0 elsewhere.
     """
-    C, T, q_test = late_block(S)[0], len(S), Y[0].sum()
-    l, x = np.diag(C) - C.sum(axis=1) / q, np.ones(T)
+    T, q_test, mu, x = len(S), Y[0].sum(), multipliers(S, q), np.ones(len(S))
     for _ in range(50):
-        x = (x.mean() + np.sqrt(x.mean() ** 2 + 4 * T * l)) / (2 * T)
+        x = (x.mean() + np.sqrt(x.mean() ** 2 + 4 * T * mu)) / (2 * T)
     P = Y * x ** ((q_test - q) / q)
     return q_test * ((P / P.sum(axis=1, keepdims=True) - Y / q_test) ** 2).sum() / len(Y)
 
 
 def demo():
-    """Print the errors of Figure 2's fixed runs, without training; what d_e does; and the end."""
+    """Print the errors of Figure 2's fixed runs, without training, and the end of a small task."""
     rng, T, d, q, lr, steps = np.random.default_rng(0), 200, 5, 3, 5.0, 24_000
     tests = [subsets(rng, 2000, *test) for test in ((T, q), (250, q), (400, q), (T, 8), (T, 2))]
-    print(f"Random signs, {T = }, {q = }, {lr = :g}, {steps} steps, one E: errors over d/(2q);\na "
-          "new position's share of a trained one's logit, at first and at the end.\n\n"
+    print(f"Random signs, {T = }, {q = }, {lr = :g}, {steps} steps, one E: errors over d/(2q),\n"
+          "and the logit of a new position over that of a trained one, at first and at the end.\n\n"
           "   d_e   T=200   T=250   T=400   q_test=8   q_test=2    first    end")
     for d_e in 250, 500, 1000:
         E = rng.choice([-1, 1], (2 * T, d_e)) / math.sqrt(d_e)
         for _, C, alpha in descend(E, T, d, q, lr, steps, rng, pace=16):
             pass                                                    # to the last step
-        errors, end = [error(E, T, C, alpha, Y) for Y in tests], share(E, T, E[:T].T @ C @ E[:T])
+        errors = [error(E, T, C, alpha, Y) for Y in tests]
+        ratio = new_over_trained(E, T, E[:T].T @ C @ E[:T])
         line = "  {:4}   {:.3f}   {:.3f}   {:.3f}      {:.3f}      {:.3f}     {:.2f}   {:.2f}"
-        print(line.format(d_e, *errors, new_position_share(T, d_e), end), flush=True)
+        print(line.format(d_e, *errors, new_position_share(T, d_e), ratio), flush=True)
 
-    print("\nOrthonormal encodings (S = I, two numbers) at T=250: the least error, and the last.\n")
-    t = np.arange(200, steps + 1, 200)
-    for d in 5, 10:
-        _, a, alpha = two_numbers.descend(lr, steps, T - 1, T, d, q)
-        errors = [error(np.eye(250), T, a[k] * (np.eye(T) - 1 / T), alpha[k], tests[1]) for k in t]
-        print(f"  {d = :2}   {min(errors):.3f} at step {t[np.argmin(errors)]}, {errors[-1]:.3f}"
-              f"   plain {min(errors) * d / (2 * q):.3f}, {errors[-1] * d / (2 * q):.3f}")
-
-    T, d, d_e, lr = 8, 5, 24, 2.0
-    E, C, alpha = rng.choice([-1, 1], (T, d_e)) / math.sqrt(d_e), np.zeros((T, T)), 0.0
+    T, d, d_e, lr, found = 8, 5, 24, 2.0, {}
+    E = rng.choice([-1, 1], (T, d_e)) / math.sqrt(d_e)
     S, sizes = E @ E.T, [all_subsets(T, size) for size in (q, 2, 5)]
     kept, N = [0.0] + [kept_error(S, q, Y) for Y in sizes[1:]], late_norm(S)
+    for t, C, alpha in descend(E, T, d, q, lr, 10_000):
+        if t in (99, 100, 999, 1000, 9999, 10_000):
+            found[t] = [error(E, T, C, alpha, Y) for Y in sizes]
     print(f"\nThe end: {T = }, {q = }, {d_e = }, {lr = :g}, all subsets, {N = :.2f}.\n\n"
           "    step    error   q_test=2   q_test=5   growth of 1/L a step, over 4 lr/N")
-    for t in range(10_001):
-        if t in (100, 1000, 10_000):
-            errors = [error(E, T, C, alpha, Y) for Y in sizes]
-            growth = 2 * q / d * (1 / errors[0] - 1 / before) / (4 * lr / N)
-            print(f"  {t:6}   {{:.4f}}     {{:.4f}}     {{:.4f}}   {growth:.3f}".format(*errors))
-        elif t in (99, 999, 9999):
-            before = error(E, T, C, alpha, sizes[0])
-        C, alpha = step(S, C, alpha, d, lr, sizes[0])
+    for t in 100, 1000, 10_000:
+        growth = 2 * q / d * (1 / found[t][0] - 1 / found[t - 1][0]) / (4 * lr / N)
+        print(f"  {t:6}   {{:.4f}}     {{:.4f}}     {{:.4f}}   {growth:.3f}".format(*found[t]))
     print("     end   {:.4f}     {:.4f}     {:.4f}   1".format(*kept))
 
 
@@ -217,13 +231,13 @@ def figure_2(runs):
         for _, C, alpha in descend(E, c.T, c.d, c.q, c.lr, c.steps, rng, n=1024, pace=16):
             pass                                                    # to the last step
         found.append([(end_error(run, *test), error(E, c.T, C, alpha, subsets(rng, 8000, *test)))
-                      for test in tests] + [(share(E, c.T, run["W"][c.d:, c.d:]),
-                                             share(E, c.T, E[:c.T].T @ C @ E[:c.T]))])
+                      for test in tests] + [(new_over_trained(E, c.T, run["W"][c.d:, c.d:]),
+                                             new_over_trained(E, c.T, E[:c.T].T @ C @ E[:c.T]))])
     for (T, q), values in zip(tests, np.transpose(found, (1, 2, 0))):
         row(f"gd fixed, T = {T}, q = {q}: error over d/(2q)", values[0])
         row(f"gd fixed, T = {T}, q = {q}: error / the recursion's", values[0] / values[1])
-    row("gd fixed: a new position's share of a trained one's logit", np.array(found)[:, -1, 0])
-    row("gd fixed: this share / the recursion's", np.divide(*np.array(found)[:, -1].T))
+    row("gd fixed: logit of a new position over that of a trained one", np.array(found)[:, -1, 0])
+    row("gd fixed: this ratio / the recursion's", np.divide(*np.array(found)[:, -1].T))
     row("gd fixed, T = 400: attention on selected, new over trained",
         [attention_ratio(run, 400) for run in runs])
 

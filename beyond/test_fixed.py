@@ -1,4 +1,4 @@
-"""Tests of fixed.py, and of FIXED.md:  python -m pytest beyond/test_fixed.py"""
+"""Tests of fixed.py:  python -m pytest beyond/test_fixed.py"""
 
 import math
 
@@ -32,12 +32,13 @@ def test_gradient_descent_on_all_weights_is_that_on_C_and_alpha(d_e, q):
 
 
 def test_one_hot_encodings_have_two_numbers():
-    T, d, q, lr, C, alpha = 7, 3, 3, 0.5, np.zeros((7, 7)), 0.0
-    for _ in range(100):
-        C, alpha = fixed.step(np.eye(T), C, alpha, d, lr, all_subsets(T, q))
-    _, a, alpha_exact = descend(lr, 100, T - 1, T, d, q)[:, -1]
+    T, d, q, lr = 7, 3, 3, 0.5
+    *_, (t, C, alpha) = fixed.descend(np.eye(T), T, d, q, lr, 100)
+    L, a, alpha_exact = descend(lr, 100, T - 1, T, d, q)[:, -1]
     np.testing.assert_allclose(C, a * (np.eye(T) - 1 / T), rtol=0, atol=1e-12)
-    assert math.isclose(alpha, alpha_exact, rel_tol=1e-12) and a > 0.5
+    assert math.isclose(alpha, alpha_exact, rel_tol=1e-12) and a > 0.5 and t == 100
+    Y = all_subsets(T, q)
+    assert math.isclose(fixed.slopes(fixed.attention(C, Y), alpha, d, Y)[0], L, rel_tol=1e-12)
 
 
 def test_a_pace_of_many_is_many_steps_of_alpha_and_one_long_step_of_C():
@@ -75,7 +76,7 @@ def test_the_error_is_the_loss_of_the_model_at_other_lengths_and_sizes():
 
 
 @pytest.mark.parametrize("T, d_e", ((3, 2), (2, 4)))
-def test_the_first_step_gives_new_positions_their_share(T, d_e):
+def test_the_first_step_gives_new_positions_this_share_of_a_logit(T, d_e):
     """From C = 0, for all random signs; and trained ones (T + d_e - 1)/T of stochastic ones."""
     shares, blocks, Y = [], [], all_subsets(T, 1)
     for E in all_encodings("rademacher", T + 1, d_e):
@@ -97,68 +98,23 @@ def test_the_late_block_is_the_least_and_its_multipliers_give_what_other_sizes_k
     np.testing.assert_allclose(M @ Y[5] - Y[5], (M @ Y[5] - Y[5])[0], atol=1e-12)    # lead 1
     assert fixed.late_norm(S) == pytest.approx(((E.T @ C @ E) ** 2).sum())
     np.testing.assert_allclose(C.sum(axis=0), 0, atol=1e-12)     # least: <C*, 1 v^T> = 0 for all v
-    l, x = np.diag(C) - C.sum(axis=1) / q, np.ones(T)
-    assert l.min() > 0
+    mu, x = fixed.multipliers(S, q), np.ones(T)
+    assert mu.min() > 0 and mu.sum() == pytest.approx(fixed.late_norm(S))
     for _ in range(50):
-        x = (x.mean() + np.sqrt(x.mean() ** 2 + 4 * T * l)) / (2 * T)
+        x = (x.mean() + np.sqrt(x.mean() ** 2 + 4 * T * mu)) / (2 * T)
     a, x = 12.0, x / x.max()
     M = np.diag(a - np.log(x)) + np.log(x)[:, None] / q         # leads a - ln x, equal if selected
     P = fixed.attention(M, Y)
     alpha = (P * Y).sum() / (q * (P * P).sum())
-    D = fixed.step(np.eye(T), M, alpha, 1, -1.0, Y)[0] - M
+    _, D, _ = fixed.slopes(P, alpha, 1, Y)
     found = np.diag(D) - D.sum(axis=1) / q
-    np.testing.assert_allclose(found / found.sum(), l / l.sum(), rtol=1e-3)
+    np.testing.assert_allclose(found / found.sum(), mu / mu.sum(), rtol=1e-3)
     kept = fixed.kept_error(S, q, all_subsets(T, 5))
     assert fixed.error(np.eye(T), T, M, alpha, all_subsets(T, 5)) == pytest.approx(kept, rel=1e-3)
 
 
-def slopes(M, alpha, Y):
-    """r (n, T), D = dL/dM and dL/dalpha for d = 1."""
-    P, q = fixed.attention(M, Y), Y[0].sum()
-    r = alpha * P - Y / q
-    a = alpha * P * (r - (P * r).sum(axis=1, keepdims=True))
-    return r, a.T @ Y / len(Y), (r * P).sum() / len(Y)
-
-
-@pytest.mark.parametrize("q", (1, 2, 3))
-def test_the_theorem_near_loss_0_and_along_a_flow_from_zero(q):
-    """FIXED.md: identity (2), the inequality of Step 3, Cauchy-Schwarz, and N (T = 6, d = 1)."""
-    rng, T, one, Y = np.random.default_rng(0), 6, np.ones(6), all_subsets(6, q)
-    E = rng.choice([-1.0, 1.0], (T, 20)) / math.sqrt(20)
-    S, G, n = E @ E.T, np.linalg.inv(E @ E.T), len(Y)
-    (_, M_star), N = fixed.late_block(S), fixed.late_norm(S)
-    Lambda = np.array([np.outer(np.eye(T)[j] - y / q, y).ravel()
-                       for y in Y for j in np.flatnonzero(y)])
-    inverse = np.linalg.pinv(Lambda, rcond=1e-9)
-    K = 1.5 * math.sqrt(T) + (q > 1) * (3 * q + 2.4 * q * np.linalg.norm(inverse, 2)
-                                        * math.sqrt((q + 1) * (T - q)))
-    states = [(np.diag(m) - m[:, None] / q + m * m[:, None] / 1e5, 1.0002)      # leads m
-              for m in rng.uniform(7, 12, (20, T))]
-    C, alpha = np.zeros((T, T)), 0.0
-    for t in range(10_000):                             # the midpoint rule, to time 3000
-        _, D, slope = slopes(S @ C @ S, alpha, Y)
-        _, D, slope = slopes(S @ (C - 0.15 * D) @ S, alpha - 0.15 * slope, Y)
-        C, alpha = C - 0.3 * D, alpha - 0.3 * slope
-        states += [(S @ C @ S, alpha)] if t % 200 in (0, 199) else []
-    for k, (M, alpha) in enumerate(states):
-        r, D, slope = slopes(M, alpha, Y)
-        L, rho, R = (r ** 2).sum() / (2 * n), (r * Y).sum(axis=1), (r ** 2 * (1 - Y)).sum(axis=1)
-        V = (r ** 2 * Y).sum(axis=1) - rho ** 2 / q
-        identity = np.mean(R + rho ** 2 / q + (rho * (R + V) - (r * (1 - Y)).sum(axis=1)
-                                               * rho ** 2 / q) / alpha)
-        assert -np.trace(D) + (alpha - 1) * slope == pytest.approx(identity, rel=1e-7)
-        X = M_star - (inverse @ (Lambda @ M.ravel())).reshape(T, T)
-        Q, fall = (alpha - 1) * slope - (D * X).sum(), (D * (S @ D @ S)).sum() + slope ** 2
-        x = K * math.sqrt(2 * n * L)
-        assert Q >= 2 * L * max(1 - x, 0.9 * (L < 0.01))        # 0.9 and 0: measured, not proved
-        assert k >= 20 or x < 0.9
-        assert Q ** 2 <= ((G @ X @ G * X).sum() + (alpha - 1) ** 2) * fall * (1 + 1e-9)
-    rates = fall / (4 * L ** 2) * np.array([N, T - 1, np.trace(G @ G), N / 2])      # and wrong N
-    assert rates[0] > 0.95 and (q < 3 or (abs(rates - 1) < 0.05).tolist() == [True] + [False] * 3)
-
-
 def test_a_run_of_train_py_has_the_errors_of_the_recursion():
-    """At its own length, at twice the length and at another size, within 10 %; and the share."""
+    """At its own length, at twice the length and at another size; and the new positions' logit."""
     run = train.train(T=12, d=3, q=2, d_e=16, pe="fixed", lr=1.0, steps=600, fresh=True, batch=512,
                       evaluations=1, eval_sequences=8000, T_test=[24], q_test=[4])
     rng, c, E = np.random.default_rng(0), run["config"], run["E"]
@@ -168,7 +124,8 @@ def test_a_run_of_train_py_has_the_errors_of_the_recursion():
     np.testing.assert_allclose(run["error"][-1] * 2 * run["tests"][:, 1] / c.d, exact, rtol=0.1)
     assert t == c.steps and exact[0] < 0.5
     B = E[:12].T @ C @ E[:12]
-    assert fixed.share(E, 12, run["W"][3:, 3:]) == pytest.approx(fixed.share(E, 12, B), rel=0.05)
+    ratio = fixed.new_over_trained(E, 12, B)
+    assert fixed.new_over_trained(E, 12, run["W"][3:, 3:]) == pytest.approx(ratio, rel=0.05)
 
 
 def test_the_attention_ratio_is_that_of_new_positions_over_trained_ones():
@@ -178,7 +135,7 @@ def test_the_attention_ratio_is_that_of_new_positions_over_trained_ones():
     run["W"][2:, 2:] = np.diag([3.0] * 4 + [1.0] * 4)
     expected = math.e / (math.e + 7) / (math.e ** 3 / (math.e ** 3 + 7))
     assert fixed.attention_ratio(run, 8) == pytest.approx(expected, rel=1e-5)
-    assert fixed.share(run["E"], 4, run["W"][2:, 2:]) == pytest.approx(1 / 3, rel=1e-5)
+    assert fixed.new_over_trained(run["E"], 4, run["W"][2:, 2:]) == pytest.approx(1 / 3, rel=1e-5)
 
 
 def test_runs_that_follow_the_recursion_lie_on_the_lines(monkeypatch, capsys):
@@ -187,8 +144,8 @@ def test_runs_that_follow_the_recursion_lie_on_the_lines(monkeypatch, capsys):
         rng, tests = np.random.default_rng(1), [(c.T, c.q)] + [(T, c.q) for T in c.T_test] + [
             (c.T, q) for q in c.q_test if q != c.q]
         E = sts.positional_encoding("rademacher", 2 * c.T, c.d_e, rng)
-        *_, (t, C, alpha) = fixed.descend(E, c.T, c.d, c.q, c.lr, c.steps, rng, 1024,
-                                          16 if c.T == 200 else 1)
+        n, pace = (1024, 16) if c.T == 200 else (256, 1)
+        *_, (t, C, alpha) = fixed.descend(E, c.T, c.d, c.q, c.lr, c.steps, rng, n, pace)
         W, V = sts.ground_truth(c.d, c.d_e)
         W[c.d:, c.d:] = E[:c.T].T @ C @ E[:c.T]
         ends = [fixed.error(E, c.T, C, alpha, fixed.subsets(rng, 4000, T, q)) * c.d / (2 * q)
@@ -197,8 +154,8 @@ def test_runs_that_follow_the_recursion_lie_on_the_lines(monkeypatch, capsys):
                 "tests": np.array(tests), "error": np.array([np.ones(len(ends)), ends])}
     quick = {"gd fixed": plots.GD["gd fixed"] | {"lr": 20.0, "steps": 768}}
     monkeypatch.setattr(plots, "GD", quick)
-    rows, _ = exact_rows(fixed, monkeypatch, capsys, exact_run,
-                         lambda arm: arm | ({"steps": 300} if arm.get("T") == 50 else {}))
+    rows, _ = exact_rows(fixed, monkeypatch, capsys, exact_run, lambda arm: arm | (
+        {"steps": 100, "lr": 3.0} if arm.get("T") == 50 else {}))
     ratios = [text for text in rows if "/ the recursion's" in text]
     assert len(ratios) == 7
     for text in ratios:
@@ -206,8 +163,8 @@ def test_runs_that_follow_the_recursion_lie_on_the_lines(monkeypatch, capsys):
         assert 0.9 < float(mean) < 1.1 and 0.8 < float(low) < float(high) < 1.2
 
 
-def test_the_file_runs_beside_two_numbers(tmp_path):
-    rows = [line.split() for line in run_alone(tmp_path, "fixed.py", "two_numbers.py").splitlines()]
+def test_the_file_runs_alone(tmp_path):
+    rows = [line.split() for line in run_alone(tmp_path, "fixed.py").splitlines()]
     at_2T = {line[0]: float(line[3]) for line in rows[4:7]}
     assert at_2T["250"] < 0.25 and 0.4 < at_2T["500"] < at_2T["1000"] < 0.6
     growth = [float(line[-1]) for line in rows[-4:-1]]
