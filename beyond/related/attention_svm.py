@@ -115,8 +115,7 @@ def experiment(R=20, n=6, T=8, d=10):
     X, Z, v = [x / np.linalg.norm(x, axis=-1, keepdims=True) for x in normal]
     G = rng.choice([-1, 1], (R, n, 1)) * (X @ v[..., None])[..., 0]     # labels times x_it . v
     W, K, Q = rng.uniform(-1, 1, (3, len(MU), R, d, d)) / np.sqrt(d)
-    mu = np.reshape(MU, (-1, 1, 1, 1))
-    trained = np.array([train(*run, X, Z, G, mu)
+    trained = np.array([train(*run, X, Z, G, np.reshape(MU, (-1, 1, 1, 1)))
                         for run in ((W, np.eye(d) + 0 * W, False), (K, Q, True))])
     W = trained[:, 0] @ trained[:, 1].swapaxes(-1, -2)
     svms = [[[[svm(constraints(*one), norm) for one in zip(W_mu, X, Z)] for W_mu in both]
@@ -150,10 +149,10 @@ def figure(path):
     sigma = np.linalg.svd(W[:, -1], compute_uv=False)                   # (2, R, d)
     for i, color in enumerate(("#D55E00", "#0072B2")):
         near.semilogy(far[i, i], "o-", far[i, 1 - i], "s:", color=color)
+        near.text((0, 1.1)[i], (2e-3, 0.015)[i], ("W", "K Qᵀ")[i] + " to its own SVM", color=color)
         rank.plot(range(1, 11), (sigma[i] / sigma[i, :, :1]).mean(axis=0), "o-", color=color)
         rank.text((4.6, 1.2)[i], (0.5, 0.1)[i], ("W", "K Qᵀ")[i], color=color)
     near.text(0.8, 0.22, "to the other's SVM")
-    near.text(1.5, 0.012, "to its own SVM")
     near.set(title="Each turns to its own SVM", xlabel="penalty μ", ylabel="1 - cosine",
              xticks=range(len(MU)), xticklabels=[f"{mu:.0e}" for mu in MU], ylim=(3e-4, 0.5))
     rank.set(title="The product tends to low rank", xlabel="k-th largest singular value",

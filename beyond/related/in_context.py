@@ -1,4 +1,4 @@
-"""What does trained linear attention do in context?  One step of gradient descent, the best one.
+"""What does linear attention learn?  From 13 of 20 starts, the best preconditioned gradient step.
 
 Companion to "Fine-grained Analysis of In-context Linear Estimation: Data, Architecture, and Beyond"
 (Li, Rawat, Oymak, 2024, arXiv:2407.10005).  NumPy only.
@@ -17,14 +17,14 @@ Throughout this file we have:
     A            query times key matrix of attention, in R runs side by side   (R, d + 1, d + 1)
     h            value matrix times read-out of attention                             (R, d + 1)
     M, a, g, c   the parts of A and h that count: A[:d, :d], A[:d, d], h[:d], h[d]
-    u            X^T y / n, minus the slope of mean_i (x_i.b - y_i)^2 / 2 in b at b = 0   (B, d)
+    u            X^T y / n, the negative gradient of mean_i (x_i.b - y_i)^2 / 2 at b = 0  (B, d)
     W, W*        a preconditioner, and the best one                                       (d, d)
     f, L         the answers of a model, and its risk E (f - t)^2; f*, L* of the best step (W*)
 
     f = mean_i (z^T A z_i) (h.z_i)      (linear attention: scores without softmax, times values)
     f = x^T W u                         (preconditioned gradient descent: from b = 0 to b = W u)
 
-Why does attention become a step?  Written in its parts, it is x^T W u + e with W = c M + a g^T and
+Why does attention become a step?  In terms of M, a, g, c, f is x^T W u + e with W = c M + a g^T and
 e = x^T (M X^T X g + c a y^T y) / n.  If beta turns to -beta, u and t change sign, but e does not.
 So e is of no use: L = L(x^T W u) + E e^2.  The first term is quadratic in W, and least at W*.
 Thus L = L* + E (f - f*)^2 for all A and h, and only f* has the least risk.
@@ -33,7 +33,7 @@ Thus L = L* + E (f - f*)^2 for all A and h, and only f* has the least risk.
 
 If A stays at I, W can only be a multiple of I.  Why are trained runs stuck?  In c M scores read x_i
 and values read y_i, in a g^T the other way round.  Stuck runs use a g^T for the input of largest
-variance and c M for the others, so that E e^2 stays large.
+variance and c M for the others.  Then E e^2 stays large, and W is nearly a multiple of I.
 
 Paper (abstract): attention does one step of preconditioned gradient descent.  So does H3, which we
 leave out.  Derived here: the reason, W*, gradients, risks.  Our choice: data, sizes, starts, Adam,
@@ -62,7 +62,7 @@ def sample(rng, B):
 def step(W, X, y, x):
     """The answers f (B,) of one step."""
     u = (y[:, None] @ X)[:, 0] / y.shape[1]                             # (B, d)
-    return (x @ W * u).sum(axis=1)
+    return ((x @ W) * u).sum(axis=1)
 
 
 def attention(A, h, X, y, x):
@@ -77,8 +77,8 @@ def gradients(A, h, X, y, x, t):
     """dL/dA and dL/dh of each run, with the mean over these prompts as L."""
     f, Z, z, scores, values = attention(A, h, X, y, x)
     df = 2 * (f - t[:, None])[:, None] / y.size                         # (B, 1, R)
-    return (z.T @ (Z.swapaxes(1, 2) @ (df * values)).transpose(2, 0, 1),
-            np.tensordot(df * scores, Z, ((0, 1), (0, 1))))
+    dA = z.T @ (Z.swapaxes(1, 2) @ (df * values)).transpose(2, 0, 1)
+    return dA, np.tensordot(df * scores, Z, ((0, 1), (0, 1)))
 
 
 def train(A, h, rng, steps=2000, eta=0.01):
@@ -115,26 +115,27 @@ def experiment(seed=0):
 
 
 def measure(A, h, prompts):
-    """f (B, R) and f* (B, 1) on so many prompts, and the kinds of runs: {name: (R,) bools}."""
+    """f, e (B, R) and f* (B, 1) on this many prompts, and the kinds of runs: {name: (R,) bools}."""
     X, y, x, _ = sample(np.random.default_rng(1), prompts)
     f, f_best = attention(A, h, X, y, x)[0], step(BEST, X, y, x)[:, None]
     found, fixed = ((f - f_best) ** 2).mean(axis=0) < 0.1, np.arange(STARTS + 1) == STARTS
-    return f, f_best, {"trained": found, "trained, stuck": ~found & ~fixed, "A = I": fixed}
+    e = (f + attention(A, h, X, -y, x)[0]) / 2
+    return f, e, f_best, {"trained": found, "trained, stuck": ~found & ~fixed, "A = I": fixed}
 
 
 def demo():
     """Print how far all runs are from the best step, in their answers and in W."""
     A, h = experiment()
-    f, f_best, kinds = measure(A, h, 20_000)
+    f, e, f_best, kinds = measure(A, h, 20_000)
     square, W = (f - f_best) ** 2, preconditioner(A, h)
     print(f"n = {N}, d = {D}. The best step has the risk {risk(BEST):.4f}, an answer of 0 has "
           f"{LAM.sum():.4f}.\nThe risk of a run is E (f - f*)^2 above, here on 20,000 prompts.\n")
-    print(f"    {'runs':28}E (f - f*)^2   diagonal of W (mean of the runs)")
+    print(f"    {'runs':28}E (f - f*)^2   E e^2   diagonal of W (mean of the runs)")
     for name, runs in kinds.items():
         risks, diagonal = square[:, runs].mean(axis=0), np.diag(W[runs].mean(axis=0))
-        print(f"    {runs.sum():2} {name:16}{risks.min():9.4f} to {risks.max():.4f}  ",
-              *(f"{w:6.3f}" for w in diagonal))
-    print(f"    {'the best step':38}", *(f"{w:6.3f}" for w in np.diag(BEST)))
+        print(f"    {runs.sum():2} {name:16}{risks.min():9.4f} to {risks.max():.4f}",
+              f"{(e[:, runs] ** 2).mean():7.4f}  ", *(f"{w:6.3f}" for w in diagonal))
+    print(f"    {'the best step':46}", *(f"{w:6.3f}" for w in np.diag(BEST)))
     print(f"\nWith A = I it should be {risk(MULTIPLE) - risk(BEST):.4f}, and is "
           f"{square[:, -1].mean():.4f} +- {square[:, -1].std() / 20_000 ** 0.5:.4f}.")
 
@@ -142,22 +143,21 @@ def demo():
 def figure(path):
     """Plot the answers against those of the best step, and the preconditioners."""
     import matplotlib.pyplot as plt
-    plt.rcParams.update({"font.size": 20, "lines.markersize": 15})
+    plt.rcParams.update({"font.size": 20, "lines.linewidth": 4, "lines.markersize": 15})
     canvas, (answers, weights) = plt.subplots(1, 2, figsize=(13, 6), layout="constrained")
-    A, h = experiment()
-    f, f_best, kinds = measure(A, h, 200)
-    for runs, color, marker in zip(kinds.values(), ("#0072B2", "#D55E00", "#888888"), "o^s"):
-        if marker != "s":
-            answers.plot(f_best, f[:, runs.argmax()], marker, color=color, markersize=7)
-        weights.plot(preconditioner(A, h)[runs].diagonal(0, 1, 2).T, marker, color=color)
-    weights.plot(np.diag(BEST), "k--", linewidth=3)
-    answers.text(-7, 8, f"{kinds['trained'].sum()} of {STARTS} starts", color="#0072B2")
-    answers.text(2, -5, "others: stuck", color="#D55E00")
-    weights.text(0, 1.1, "dashed: the best step\ngrey: A = I")
-    weights.text(2, 0.02, "others: stuck", color="#D55E00")
-    answers.set(title="One step of gradient descent", xlabel="answer of the best step",
-                ylabel="answer of attention")
-    weights.set(title="The preconditioner is the best", xlabel="variance of the input",
+    f, _, f_best, kinds = measure(*experiment(), 200)
+    (trained, stuck, _), W = kinds.values(), preconditioner(*experiment()).diagonal(0, 1, 2).T
+    weights.plot(np.diag(BEST), "k--", W[:, -1], "#888888")
+    for runs, color, marker, shift in (trained, "#0072B2", "o", 0), (stuck, "#D55E00", "^", 0.15):
+        answers.plot(f_best, f[:, runs.argmax()], marker, color=color, markersize=7)
+        weights.plot(np.arange(D) + shift, W[:, runs], marker, color=color)
+    answers.text(-7, 8, f"one of {trained.sum()} runs", color="#0072B2")
+    answers.text(-0.5, -7, f"one of {stuck.sum()} stuck runs", color="#D55E00")
+    weights.text(0, 1.05, "dashed: the best step\ngrey: A stays at I")
+    weights.text(1.8, 0.02, "stuck runs", color="#D55E00")
+    canvas.suptitle(f"{trained.sum()} of {STARTS} runs do the best preconditioned gradient step")
+    answers.set(title="The answers agree", xlabel="best step's answer", ylabel="attention's answer")
+    weights.set(title="W is the best preconditioner", xlabel="variance of the input",
                 ylabel="diagonal of W", xticks=range(D), xticklabels=LAM, ylim=(0, 1.65))
     canvas.savefig(path, dpi=90)
 

@@ -1,4 +1,4 @@
-"""Why does a long generated text collapse?  Each token that is sampled makes itself more likely.
+"""Why can a long generated text collapse?  Each token that is sampled makes itself more likely.
 
 Companion to "From Self-Attention to Markov Models: Unveiling the Dynamics of Generative
 Transformers" (Ildiz, Huang, Li, Rawat, Oymak, 2024, arXiv:2402.13512).  NumPy only.
@@ -24,10 +24,9 @@ comes at the rate m_k P_jk / (t P_jj).  So m_k grows as t^(P_jk / P_jj).  If P_j
 of row j, the share of k vanishes: j can win.  Of two tokens that prefer each other, none can.
 
 Paper (abstract): attention samples from a base chain that the prompt reweights.  A single text
-collapses onto few tokens.  The abstract states no condition for it.  From a summary of the paper:
-outputs are read out by C, where C E^T = I.  Derived here: all formulas.  Our choice: chains,
-prompts, sizes.  We leave out how the chain is learnt, and positional encodings.  We found no
-official code.  The paper's full text was not read.
+collapses onto few tokens; no condition is stated.  From a summary of the paper: outputs are read
+out by C, where C E^T = I.  Derived here: all formulas.  Our choice: chains, prompts, sizes.  Left
+out: learning of the chain, positional encodings.  No official code found, full text not read.
 """
 
 import argparse
@@ -148,7 +147,7 @@ def figure(path):
     decay.text(1e4, 0.28, "if samples do not join", color="#D55E00", ha="right")
     decay.text(1, 2e-4, "token 0 wins:\nthin: single texts\ndots: mean\ndashed: predicted",
                color="#0072B2")
-    decay.set(title="A long text collapses", xlabel="tokens sampled", ylabel="share of token 1",
+    decay.set(title="A long text can collapse", xlabel="tokens sampled", ylabel="share of token 1",
               ylim=(1e-4, 1.3))
     canvas.savefig(path, dpi=90)
 

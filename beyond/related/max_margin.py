@@ -1,6 +1,6 @@
-"""Which token does a trained query select?  A locally optimal one, if the query grows for ever.
+"""Which token does a growing query select?  One that scores higher than its closest rivals.
 
-Then the query turns to the SVM of that token.  If several are locally optimal, the start decides.
+The query turns to the SVM of that token.  If several such tokens exist, the start decides.
 
 Companion to "Max-Margin Token Selection in Attention Mechanism" (Tarzanagh, Li, Zhang, Oymak,
 2023, arXiv:2306.13596).  NumPy only.
@@ -20,21 +20,22 @@ Throughout this file we have:
     SVM     of a token: the shortest p with D p >= 1 if that token is the selected one       (d,)
 
 The support vectors of an SVM p are the tokens with D_t.p = 1.  A token is locally optimal if it
-scores higher than the support vectors of its SVM.
+scores higher than the support vectors of its SVM.  B is locally optimal although A scores higher,
+because its only support vector is C, which scores lower.  If C scores as high as B, only A is left.
 
-Why the SVM?  Far out s_t is about e^(-D_t.p), so only the tokens least far behind count.  As long
-as they score lower, each step moves p along their D_t, which puts them farther behind.  So p turns
-to the direction in which the least far token is farthest behind.  This is the SVM, and there the
-support vectors are the least far.  If one of them scores higher, p moves against its D_t, and
-leaves.  If it scores the same, it has no pull, and tokens farther behind decide.  But p need not go
-far out: where f has a maximum at finite p, it stops.
+Why the SVM?  Far out s_t is about e^(-D_t.p), so only the nearest tokens count, those least far
+behind.  As long as they score lower, each step moves p along their D_t, which puts them farther
+behind.  So p turns to the direction in which the nearest are as far behind as possible: the SVM,
+whose nearest are its support vectors.  If one of them scores higher, p moves against its D_t, and
+leaves this token.  If it scores the same, it does not pull, and tokens farther behind decide.  But
+p need not go far out: f may have a maximum at finite p, and then p steps to and fro beside it.
 
 Paper (abstract): gradient descent on p, or on W (logits X W p), converges in direction to a
 max-margin solution that separates locally optimal tokens from the others.
-Official code (ucr-optml/max_margin_attention): tokens A, B, C, their starts, L, steps of 0.1.  It
+Official code (ucr-optml/max_margin_attention): tokens A, B, C, starts, L, steps of length 0.1.  It
 uses float32 and adds 1e-9 to |dL/dp|, which here slows p down from |p| = 20 or so; we do neither.
-Derived here: the gradient as a sum over pairs.  Our choice: random samples, SVM solver.
-From memory, unverified: the definition of locally optimal.  The paper's full text was not read.
+Derived here: the gradient as a sum over pairs.  Our choice: random samples, SVM solver.  From
+memory, unverified: the definition of locally optimal.  The paper's full text was not read.
 """
 
 import argparse
@@ -62,7 +63,8 @@ def direction(p, K, G):
 
     As L falls with f, it is that of df/dp = sum_t s_t (g_t - f) k_t.  If s_t is nearly 1, g_t - f
     drowns in rounding.  But it is sum_r s_r (g_t - g_r), so all we need are the s_t s_r, up to a
-    common factor: w, in which the largest that counts is 1.
+    common factor: w, in which the largest that counts is 1.  If all gains are 0, all log_w are
+    -inf; then `initial` makes w = 0, and not inf - inf.
     """
     a, gain = logits(p, K), G[..., :, None] - G[..., None, :]       # gain (..., T, T)
     log_w = np.where(gain == 0, -np.inf, a[..., :, None] + a[..., None, :])
@@ -71,7 +73,7 @@ def direction(p, K, G):
 
 
 def descend(p, K, G, steps=1000, eta=0.1):
-    """Gradient descent in steps of length eta: the path of p (steps + 1, ..., d).  Official."""
+    """The path of p (steps + 1, ..., d) by normalized gradient descent: each step is eta long."""
     path = [p]
     for _ in range(steps):
         p = p + eta * direction(p, K, G)
@@ -113,8 +115,7 @@ def random_samples(seed=0, R=60, steps=5000):
 def demo(seed=0):
     """Print which tokens are selected, and the angles to their SVMs."""
     print("After 1000 steps from p = (0, y): the selected token, and degrees from p to its SVM.\n")
-    columns = "".join(f"{f'y = {y}':>10}" for _, y in STARTS)
-    print(f"    scores A, B, C   locally optimal{columns}")
+    print("    scores A, B, C   locally optimal", *(f"{f'y = {y}':>9}" for _, y in STARTS))
     for G in SCORES:
         names = " and ".join(np.array(list("ABC"))[locally_optimal(KEYS, G)])
         ends = [(logits(p, KEYS).argmax(), p) for p in descend(STARTS, KEYS, G)[-1]]
@@ -122,19 +123,20 @@ def demo(seed=0):
               + "".join(f"    {'ABC'[t]} {angle(p, svm(KEYS, t)):.2f}" for t, p in ends))
 
     K, G, (half, end) = random_samples(seed)
-    length = np.linalg.norm(end, axis=-1)                           # (R, 4)
-    grows = length - np.linalg.norm(half, axis=-1) > 1              # at most it grows by 250
+    length, moved = np.linalg.norm(end, axis=-1), np.linalg.norm(end - half, axis=-1)   # (R, 4)
+    grows = length - np.linalg.norm(half, axis=-1) > 1              # 2500 steps of 0.1: at most 250
     selected = logits(end, K[:, None]).argmax(axis=-1)              # (R, 4)
     optimal = np.array([locally_optimal(*sample) for sample in zip(K, G)])
     hits = grows & np.take_along_axis(optimal, selected, axis=1)
     best = grows & (selected == G.argmax(axis=1)[:, None])
     angles = [angle(end[r, i], svm(K[r], selected[r, i])) for r, i in np.argwhere(hits)]
     print(f"\n{len(K)} random samples of 6 tokens, 4 starts each, 5000 steps. In the last 2500 |p| "
-          f"grows\nby more than 1 in {grows.sum()} of {grows.size} runs. In these\n"
-          f"    p selects a locally optimal token in {hits.sum()}, that of highest score in "
-          f"{best.sum()}.\n    The angle to its SVM has the median {np.median(angles):.2f} and the "
-          f"maximum {max(angles):.2f} degrees.\nIn the others p has stopped, at a median |p| of "
-          f"{np.median(length[~grows]):.1f}.")
+          f"grows\nby more than 1 in {grows.sum()} of {grows.size} runs ({grows.mean():.0%}). In "
+          f"these\n    p selects a locally optimal token in {hits.sum()}, that of highest score in "
+          f"{best.sum()} ({best.sum() / grows.sum():.0%}).\n    The angle to its SVM has the "
+          f"median {np.median(angles):.2f} and the maximum {max(angles):.2f} degrees.\nIn the "
+          f"others p steps to and fro, at a median |p| of {np.median(length[~grows]):.1f}: the "
+          f"last 2500\nsteps have moved it by {moved[~grows].max():.3f} at most.")
 
 
 def figure(path):
@@ -150,10 +152,12 @@ def figure(path):
         for name, height in ("A", 0), ("B", angle(B, A)):
             panel.axhline(height, linestyle="--", color="#444444", linewidth=3)
             panel.text(1, height - 17, f"SVM of {name}", color="#444444")
-        panel.set(xlabel="step (scores {:g}, {:g}, {:g})".format(*G), yticks=range(0, 181, 45))
-    panels[0].set(title="A and B are: the start decides", ylabel="degrees from the SVM of A",
-                  ylim=(-25, 185))
-    panels[1].set(title="Only A is: all starts turn to A")
+        panel.text(130, 30, "ends at A", color="#0072B2")
+        panel.set(xlabel="step (scores: A {:g}, B {:g}, C {:g})".format(*G))
+    panels[0].text(130, 115, "ends at B", color="#D55E00")
+    panels[0].set(title="A and B locally optimal:\nthe start decides", ylim=(-25, 185),
+                  ylabel="degrees from the SVM of A", yticks=range(0, 181, 45))
+    panels[1].set(title="Only A locally optimal:\nall starts turn to A")
     canvas.suptitle("The query p turns to the SVM of a locally optimal token", fontsize=24)
     canvas.savefig(path, dpi=90)
 

@@ -1,4 +1,4 @@
-"""How many samples does a softmax head need to find 3 of T bits?  4 to 5 more if T doubles.
+"""How many samples does a head need to find 3 of T bits?  Doubling T costs 4 to 5 more samples.
 
 Companion to "Inductive Biases and Variable Creation in Self-Attention Mechanisms" (Edelman, Goel,
 Kakade, Zhang, 2022, arXiv:2110.10090).  NumPy only.
@@ -17,18 +17,17 @@ Throughout this file we have:
     m50        the m with which half of the trials succeed: all of 1000 test labels are right
 
 Why log T?  The weights of the head are positive, and their sum is c.  The correlation of a bit with
-y is known up to a noise of about 1 / sqrt(m).  If the sum of the weights is bounded, only the
-largest noise of T bits counts, about sqrt(2 ln T / m).  The three bits have the correlation
-sqrt((1 - P_ONE) / P_ONE), which is larger if m > 2 ln T P_ONE / (1 - P_ONE).  This grows by 5.3 if
-T doubles.  It is a sketch, no proof: our c is trained, not bounded.  Logistic regression has no
-such sum: the noise of all bits adds up, and it needs samples like T.  An L1 penalty, on the sum of
-all |w|, mends this.
+y is known up to a noise of about 1 / sqrt(m).  If c is bounded, only the largest noise of T bits
+counts, about sqrt(2 ln T / m).  The three bits have the correlation sqrt((1 - P_ONE) / P_ONE),
+which exceeds this noise if m > 2 ln T P_ONE / (1 - P_ONE).  It is a sketch, no proof: our c is
+trained, and nothing bounds it.  In logistic regression the noise of all bits adds up, and the
+number of samples it needs grows like T.  An L1 penalty, on the sum of all |w|, also bounds the sum.
 
 Paper (abstract): a head of bounded norm can represent a sparse function of the input, with samples
-that grow only like log T; experiments on sparse Boolean functions.  We found no official code.
-Ng, 2004 (abstract): with an L1 penalty logistic regression needs samples like log T.
-Derived here: gradients, the sketch.  Our choice: task, sizes, training, an L1 penalty of 0.01, and
-a head that is simpler than a Transformer.  The papers' full texts were not read.
+that grow only like log T; experiments on sparse Boolean functions.  We found no official code.  Ng,
+2004 (abstract): with an L1 penalty logistic regression needs samples like log T.  FISTA: Beck and
+Teboulle, 2009.  Derived here: gradients, the sketch.  Our choice: task, sizes, training, an L1
+penalty of 0.01, a head simpler than a Transformer.  The papers' full texts were not read.
 """
 
 import argparse
@@ -36,9 +35,8 @@ from functools import cache
 
 import numpy as np
 
-P_ONE = 0.5 ** (1 / 3)
+P_ONE, TRIALS = 0.5 ** (1 / 3), 100                                     # TRIALS is R
 LENGTHS = np.array([25, 50, 100, 200, 400])                             # T
-TRIALS = 100                                                            # R
 
 
 def sample(rng, R, m, T):
@@ -81,10 +79,11 @@ def train_head(X, y, steps=300):
 
 
 def train_logistic(X, y, penalty=0.0, steps=200):
-    """w and b of the least L + penalty |w|_1, by FISTA (Beck and Teboulle, 2009), from 0."""
+    """w and b after steps of FISTA from 0 on L + penalty |w|_1.  L alone may have no minimum."""
     R, m, T = X.shape
     X = np.concatenate([X - X.dtype.type(P_ONE), np.ones_like(X[:, :, :1])], axis=2)    # 1 for b
-    curvature = (1 + P_ONE * (1 - P_ONE) * (1 + (T / m) ** 0.5) ** 2) / 4     # about the largest
+    # An estimate of the largest eigenvalue of the Hessian:
+    curvature = (1 + P_ONE * (1 - P_ONE) * (1 + (T / m) ** 0.5) ** 2) / 4
     w = ahead = np.zeros((R, T + 1, 1), X.dtype)
     for t in range(steps):
         w, last = ahead - gradients(ahead, 0, X, y)[0] / curvature, w
@@ -94,7 +93,7 @@ def train_logistic(X, y, penalty=0.0, steps=200):
 
 
 def success(train, T, m, seed):
-    """The share of trials that succeed.  All have the same 1000 test samples."""
+    """The share of trials that succeed, all on one test set (own ones give m50 the same spread)."""
     rng = np.random.default_rng([seed, T, m])
     w, b = train(*sample(rng, TRIALS, m, T))
     X, y = sample(rng, 1, 1000, T)
@@ -102,12 +101,11 @@ def success(train, T, m, seed):
 
 
 def half_point(sizes, rates):
-    """m50 and its error, from a line for log(rate / (1 - rate)) against log m, if 0 < rate < 1."""
-    use = (rates > 0) & (rates < 1)
-    x, rate = np.log(sizes[use]), rates[use]
-    (slope, offset), cov = np.polyfit(x, np.log(rate / (1 - rate)), 1, cov="unscaled",
-                                      w=np.sqrt(TRIALS * rate * (1 - rate)))
-    x = -offset / slope
+    """m50 and its error, from a line for the log odds, log(rate / (1 - rate)), against log m."""
+    sizes, rates = sizes[use := (rates > 0) & (rates < 1)], rates[use]      # log odds are finite
+    (slope, offset), cov = np.polyfit(np.log(sizes), np.log(rates / (1 - rates)), 1,
+                                      w=np.sqrt(TRIALS * rates * (1 - rates)), cov="unscaled")
+    x = -offset / slope                                             # log m50, where the line is 0
     return np.exp(x), np.exp(x) / slope * np.sqrt([x, 1] @ cov @ [x, 1])
 
 
@@ -131,33 +129,35 @@ def line(m50, errors):
 
 def demo():
     """Print m50 of all three, and how it grows."""
-    print(f"m50: samples with which half of {TRIALS} trials get 1000 test labels right\n")
+    print(f"m50: samples with which half of {TRIALS} trials get all 1000 test labels right\n")
     print("    T           ", *(f"{T:12}" for T in LENGTHS))
     results = experiment()
     for name, (m50, errors) in zip(("softmax head", "logistic, L1", "logistic"), results):
         print(f"    {name:12}", *(f"{x:5.1f} +- {error:.1f}" for x, error in zip(m50, errors)))
-    growth = ["{0[0]:.1f} +- {1:.1f}".format(*line(*result)) for result in results[:2]]
-    print("\nMore samples if T doubles: {} for the head, {} with L1.".format(*growth))
+    head, l1 = (f"{fit[0]:.1f} +- {error:.1f}" for fit, error in (line(*r) for r in results[:2]))
+    sketch = 2 * np.log(2) * P_ONE / (1 - P_ONE)
+    print(f"\nMore samples if T doubles: {head} for the head, {l1} with L1 (sketch: {sketch:.1f}).")
     print("Logistic regression without L1 has m50 / T =", *np.round(results[2][0] / LENGTHS[:3], 1))
 
 
 def figure(path):
-    """Plot m50 against T of all three, and closer of the head and L1."""
+    """Plot m50 against T of the head and logistic regression, and closer of the head and L1."""
     import matplotlib.pyplot as plt
     plt.rcParams.update({"font.size": 20, "lines.linewidth": 4, "lines.markersize": 12})
     canvas, (far, near) = plt.subplots(1, 2, figsize=(13, 6), layout="constrained")
     labels = (("softmax head", "#0072B2", 70, 13), ("L1 penalty", "#009E73", 27, 35),
               ("logistic regression", "#D55E00", 115, 215))
     for (m50, errors), (name, color, x, y) in zip(experiment(), labels):
-        far.errorbar(LENGTHS[:len(m50)], m50, errors, fmt="o-", color=color)
+        if name != "L1 penalty":
+            far.errorbar(LENGTHS[:len(m50)], m50, errors, fmt="o-", color=color)
         if len(m50) == len(LENGTHS):
             fit, error = line(m50, errors)
             near.errorbar(LENGTHS, m50, errors, fmt="o", color=color, capsize=8)
             near.semilogx(LENGTHS, np.polyval(fit, np.log2(LENGTHS)), base=2, color=color)
             near.text(x, y, f"{name}: {fit[0]:.1f} ± {error:.1f}\nmore if T doubles", color=color)
     far.text(x, y, name, color=color)
-    far.text(130, 58, "softmax head, L1 penalty")
-    far.set(title="Logistic regression: like T", ylabel="samples needed (m50)", ylim=(0, 270))
+    far.text(200, 50, "softmax head", color="#0072B2")
+    far.set(title="Logistic regression: like T", ylabel="samples needed", ylim=(0, 270))
     near.set(title="Softmax or L1: like log T", ylim=(0, 45), xticks=LENGTHS, xticklabels=LENGTHS)
     canvas.supxlabel("context length T")
     canvas.savefig(path, dpi=90)

@@ -61,11 +61,10 @@ def test_the_risk_is_that_of_samples_with_one_task_in_each_and_least_for_the_bes
 def test_the_headline(capsys):
     ic.demo()
     out = capsys.readouterr().out
-    (found, _, most), (stuck, least, _), _ = np.array(
-        re.findall(r"(\d+) (?:trained|A).* (\S+) to (\S+) ", out), float)
-    assert found + stuck == 20 and 5 <= found <= 15 and most < 0.003 and 2 < least
-    expected, multiple, error = map(float, re.search(r"be (\S+), and is (\S+) .. (\S+)\.\n",
-                                                     out).groups())
+    (found, _, most, _), (stuck, least, _, e), _ = np.array(
+        re.findall(r"(\d+) (?:trained|A).* (\S+) to (\S+) +(\S+) ", out), float)
+    assert found + stuck == 20 and 5 <= found <= 15 and most < 0.003 and 2 < least and 1 < e < 1.2
+    expected, multiple, error = map(float, *re.findall(r"be (\S+), and is (\S+) .. (\S+)\.\n", out))
     assert 0.82 < expected < 0.823 and abs(multiple - expected) < 4 * error < 0.06
     A, h = ic.experiment()
     share = A[:, 0, -1] * h[:, 0] / ic.preconditioner(A, h)[:, 0, 0]    # of a g^T in W_00

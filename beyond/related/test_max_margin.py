@@ -63,7 +63,7 @@ def test_the_headline(capsys):
     runs = re.findall(r"([ABC]) (\d\.\d\d)", three)
     assert "".join(token for token, _ in runs) == "AAAABB" + "AAAAAA" and " A and B " in three
     assert max(float(angle) for _, angle in runs) < 1.5
-    grows, runs, hits, best, angle, worst, stopped = map(
+    grows, runs, _, hits, best, _, angle, worst, length, _, moved = map(
         float, re.findall(r"[\d.]*\d", random)[5:])
     assert runs == 240 and 200 < grows < 230 and grows - 2 <= hits <= grows and 80 < best < 150
-    assert angle < 0.2 and worst < 3 and 1 < stopped < 20
+    assert angle < 0.2 and worst < 3 and moved < 0.1 and 1 < length < 20

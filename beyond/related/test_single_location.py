@@ -70,6 +70,5 @@ def test_the_headline(capsys):
     assert k_star >= 27 and k_star + v_star == 30 and 0.92 < least <= most < 0.93
     assert (large[:2] == 0).all() and 0.27 < large[2] <= large[3] < 0.29
     assert 8 <= small[0] <= 22 and small[:2].sum() == 30
-    ends = re.findall(r"finds .\* +(\S+) +(\S+) \+- (\S+)\n", out)
-    for R, mean, error in np.array(ends, float).reshape(2, 3):
+    for R, mean, error in np.array(re.findall(r"finds .\* +(\S+) +(\S+) .. (\S+)\n", out), float):
         assert abs(R - mean) < 4 * error < 0.005 and 0.113 < R < 0.116
