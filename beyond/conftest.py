@@ -13,7 +13,9 @@ import sys
 from pathlib import Path
 
 import common       # it finds the files of the folder above
+import matplotlib.pyplot as plt
 import numpy as np
+import pytest
 
 import plots
 import sts
@@ -83,3 +85,10 @@ def exact_rows(file, monkeypatch, capsys, exact_run, change=lambda arm: arm):
         for name, arm in arms.items()})
     canvas = file.figure()
     return capsys.readouterr().out.splitlines(), canvas
+
+
+@pytest.fixture(autouse=True)
+def no_figure_stays_open():
+    """Figures that a test has made are closed after it."""
+    yield
+    plt.close("all")
