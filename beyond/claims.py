@@ -50,7 +50,7 @@ CRITERIA = {
               f"{SLOPE[0]:g} to {SLOPE[1]:g} times the derived one",
     "aligned": f"The cosine is {COSINE:g} or more",
     "only": f"The block has {NORM:g} or more of the squared norm",
-    "go to 0": f"At most {GONE:g} of the norm at the start is left"}
+    "go to 0": f"At most {GONE:g} of the norm at the start is left, outside the block"}
 
 
 def zero_predictor(c):
@@ -113,7 +113,7 @@ def floors(runs, longer):
     c, tests = runs[0]["config"], runs[0]["tests"].tolist()[1:]
     tests = [(T, q) for T, q in tests if (q == c.q) == longer]
     if c.pe == "stochastic":
-        return listed(plots.floors(c, tests, draws=1000))
+        return listed(plots.floors(c, tests))
     if c.optimizer == "adam":
         return "not known"
     rng, encodings = np.random.default_rng(0), [run["E"][:c.T].astype(float) for run in runs]
@@ -186,13 +186,13 @@ def claims_2(runs, optimizer="gd"):
 def block(run, name):
     """Three numbers about the block of W or V where the ground truth is the identity.
 
-    Its fraction of the squared norm, its cosine to the identity, and the norm of all other entries.
+    Its fraction of the squared norm, its cosine to the identity, and the norm of what is outside.
     """
     d, matrix = run["config"].d, run[name].astype(float)      # for a small difference of squares
     part = matrix[d:, d:] if name == "W" else matrix[:, :d]
     squares = (matrix ** 2).sum()
     return ((part ** 2).sum() / squares, sts.cosine(part, np.eye(len(part))),
-            np.sqrt(squares - (np.diag(part) ** 2).sum()))
+            np.sqrt(squares - (part ** 2).sum()))
 
 
 def claims_3(runs):

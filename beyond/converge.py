@@ -127,18 +127,18 @@ def rank_bound(T, q, rank):
     return (T - q - rank) / ((rank + 2) * (T - q + 1)) / (9 * q * (rank + 1) ** 2)
 
 
-def least_error(T, q, rank, starts=8, steps=3000):
-    """The least error over d/(2q) that we find, for any M (T, T) of this rank and any alpha.
+def least_error(E, q, starts=4, steps=3000):
+    """The least error over d/(2q) that we find for these encodings, any block B and any alpha.
 
-    M = F K^T moves by gradient descent with momentum, from random F and K (T, rank).
+    By gradient descent with momentum, from random B.  Only the column space of E matters.
     """
-    rng, Y, found = np.random.default_rng(0), all_subsets(T, q), []
+    rng, Q, Y, found = np.random.default_rng(0), np.linalg.qr(E)[0], all_subsets(len(E), q), []
     for _ in range(starts):
-        (F, K), f, k, alpha = rng.standard_normal((2, T, rank)), 0.0, 0.0, 1.0
+        B, move, alpha = rng.standard_normal((Q.shape[1], Q.shape[1])), 0.0, 1.0
         for _ in range(steps):
-            L, dM, dalpha = slopes(attention(F @ K.T, Y), alpha, 1.0, Y)
-            f, k = 0.9 * f + dM @ K, 0.9 * k + dM.T @ F
-            F, K, alpha = F - f, K - k, alpha - 0.5 * dalpha
+            L, dM, dalpha = slopes(attention(Q @ B @ Q.T, Y), alpha, 1.0, Y)
+            move = 0.9 * move + Q.T @ dM @ Q
+            B, alpha = B - move, alpha - 0.5 * dalpha
         found.append(L * 2 * q)
     return min(found)
 
@@ -247,52 +247,53 @@ def demo_stuck():
 
 
 def demo():
-    """Print how fast L goes to 0, where the rank is too small for it, and where it sticks."""
+    """Print all three."""
     demo_end()
     demo_rank()
     demo_stuck()
 
 
 def figure():
-    """Plot errors along flows from zero, and those that are left at each rank; print the latter."""
+    """Plot errors along flows from zero, and what is left at each rank; print the latter."""
     import matplotlib.pyplot as plt
     import plots
     canvas, (left, right) = plt.subplots(1, 2, figsize=(11, 6.5), width_ratios=[6, 5])
-    T, d, last, (blue, light, dark) = 5, 5, 2000, plots.SHADES
-    for name, E, q, color in (("orthonormal", np.eye(T), 3, blue),
-                              ("random signs, $d_e$ = 8", signs(T, 8), 3, light),
-                              ("I + 0.2 Gaussian", perturbed(T, 0.2), 3, dark),
+    T, d, last = 5, 5, 2000
+    for name, E, q, color in (("orthonormal", np.eye(T), 3, plots.STOCHASTIC),
+                              ("orthonormal, perturbed", perturbed(T, 0.2), 3, plots.NET),
+                              ("random signs, $d_e$ = 8", signs(T, 8), 3, "#CC79A7"),
                               (None, STUCK, 2, plots.FIXED)):
         N = late_norm(E @ E.T)
         t, L = np.array([(t, L) for t, _, _, L in flow(E @ E.T, d, q, last * N)]).T
         left.plot(t / N, L * 2 * q / d, color=color, label=name)
     left.text(last, 0.28, "three encodings stick at 1/4", color=color, ha="right", va="bottom")
-    x = np.array([5, last])
-    left.plot(x, 2 * 3 / d / (4 * x), ":", color=plots.THEORY, linewidth=4, label="L = N/(4t)")
+    left.plot([5, last], [6 / d / 20, 6 / d / (4 * last)], ":", color=plots.THEORY, linewidth=4,
+              label="L = N/(4t)")
     left.set(xscale="log", yscale="log", xlim=(0.1, last), ylim=(1e-4, 1.5),
              title="training from zero", xlabel="time t over N", ylabel="error over d/(2q)")
     left.legend(loc="lower left")
     T, q, ranks = 6, 3, np.arange(1, 7)
     rotations = np.linalg.qr(np.random.default_rng(0).standard_normal((5, T, T)))[0]
     ends = [[flow_error(Q[:, :rank], d, q, 1e6) for Q in rotations] for rank in ranks]
-    least = [least_error(T, q, rank) for rank in ranks]
-    right.axvspan(0.5, T - 1.5, color=plots.FIXED, alpha=0.15, linewidth=0)
-    right.text(0.6, 0.02, "0 is impossible (proved)", color=plots.FIXED)
-    right.plot(ranks, least, "s-", color=plots.THEORY, label="least, for any weights")
-    right.plot(ranks, ends, "o", color=plots.FIXED, fillstyle="none", markersize=9,
-               label=["trained from zero"] + ["_"] * 4)
-    right.set(xlim=(0.5, T + 0.5), ylim=(-0.01, 0.5), title="what is left in the end",
+    least = np.minimum(ends, [[least_error(Q[:, :rank], q) for Q in rotations] for rank in ranks])
+    right.axvspan(0.5, T - 1.5, color=plots.THEORY, alpha=0.15, linewidth=0)
+    right.text(0.6, 0.02, "0 is impossible (proved)")
+    for values, style, size, name in (ends, "o", 11, "trained from zero"), (
+            least, "_", 14, "least, for any weights"):
+        right.plot(ranks, values, style, color=plots.THEORY, fillstyle="none", markersize=size,
+                   markeredgewidth=2, label=[name] + ["_"] * 4)
+    right.set(xlim=(0.5, T + 0.5), ylim=(-0.015, 0.5), title="five encodings of each rank",
               xlabel=f"rank of E, for {T = } and {q = }")
     right.legend(loc="upper right")
     for rank, low, values in zip(ranks, least, ends):
-        row(f"{T = }, {q = }, rank {rank}: least error {low:.4f}, from zero", values)
+        row(f"{T = }, {q = }, rank {rank}, least error {np.mean(low):.4f}: from zero", values)
+    forbidden = 5 - sum(can_vanish(Q[:, :T - 1], q) for Q in rotations)
     ends = [flow_error(E, d, q, 1000 * late_norm(E @ E.T)) for T in (4, 5, 6) for q in (1, 2, 3)
             for E in (signs(T, T + 2, seed) for seed in range(14)) if np.linalg.matrix_rank(E) == T]
     row(f"{len(ends)} draws of random signs, T = 4 to 6, q = 1 to 3: at t = 1000 N", ends)
     canvas.suptitle("Fixed encodings: the error goes to 0, or it sticks, or the rank forbids it")
-    plots.caption(canvas, "Left: T = 5, q = 3 (orange: T = 3, q = 2). Right: E has columns of 5 "
-                  "random orthogonal matrices; least of 8 minimizations. At rank 5 an inequality "
-                  "decides.")
+    plots.caption(canvas, "Left: T = 5, q = 3 (orange: T = 3, q = 2). Right: columns of random "
+                  f"orthogonal matrices; at rank 5 an inequality forbids 0 for {forbidden} of 5.")
     return canvas
 
 

@@ -57,9 +57,9 @@ def test_block_measures_the_block_where_the_ground_truth_is_the_identity():
     u, v = np.array([1.0, 2, 3, 4, 5]), np.array([2.0, 7, 1, 8, 2])         # d = 2, d_e = 3
     run = {"config": train.Settings(d=2, d_e=3), "W": np.outer(u, v), "V": np.outer(u[:2], v)}
     assert claims.block(run, "W") == pytest.approx(
-        (50 * 69 / (55 * 122), 45 / np.sqrt(3 * 50 * 69), np.sqrt(55 * 122 - 9 - 32 ** 2 - 100)))
+        (50 * 69 / (55 * 122), 45 / np.sqrt(3 * 50 * 69), np.sqrt(55 * 122 - 50 * 69)))
     assert claims.block(run, "V") == pytest.approx(
-        (53 / 122, 16 / np.sqrt(2 * 5 * 53), np.sqrt(5 * 122 - 4 - 14 ** 2)))
+        (53 / 122, 16 / np.sqrt(2 * 5 * 53), np.sqrt(5 * 122 - 5 * 53)))
 
 
 def test_curves_are_multiplied_to_end_at_the_error_of_2048_new_sequences():
