@@ -248,9 +248,8 @@ def demo_stuck():
 
 def demo():
     """Print all three."""
-    demo_end()
-    demo_rank()
-    demo_stuck()
+    for part in demo_end, demo_rank, demo_stuck:
+        part()
 
 
 def figure():
@@ -267,8 +266,8 @@ def figure():
         t, L = np.array([(t, L) for t, _, _, L in flow(E @ E.T, d, q, last * N)]).T
         left.plot(t / N, L * 2 * q / d, color=color, label=name)
     left.text(last, 0.28, "three encodings stick at 1/4", color=color, ha="right", va="bottom")
-    left.plot([5, last], [6 / d / 20, 6 / d / (4 * last)], ":", color=plots.THEORY, linewidth=4,
-              label="L = N/(4t)")
+    derived = 6 / d / (4 * np.array([5, last]))
+    left.plot([5, last], derived, ":", color=plots.THEORY, linewidth=4, label="L = N/(4t)")
     left.set(xscale="log", yscale="log", xlim=(0.1, last), ylim=(1e-4, 1.5),
              title="training from zero", xlabel="time t over N", ylabel="error over d/(2q)")
     left.legend(loc="lower left")
@@ -287,7 +286,7 @@ def figure():
     right.legend(loc="upper right")
     for rank, low, values in zip(ranks, least, ends):
         row(f"{T = }, {q = }, rank {rank}, least error {np.mean(low):.4f}: from zero", values)
-    forbidden = 5 - sum(can_vanish(Q[:, :T - 1], q) for Q in rotations)
+    forbidden = sum(not can_vanish(Q[:, :T - 1], q) for Q in rotations)
     ends = [flow_error(E, d, q, 1000 * late_norm(E @ E.T)) for T in (4, 5, 6) for q in (1, 2, 3)
             for E in (signs(T, T + 2, seed) for seed in range(14)) if np.linalg.matrix_rank(E) == T]
     row(f"{len(ends)} draws of random signs, T = 4 to 6, q = 1 to 3: at t = 1000 N", ends)
