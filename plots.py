@@ -115,8 +115,9 @@ def trained(arms, folder=train.RUNS / "figures", jobs=os.cpu_count(), seeds=SEED
     commands = [command(path, arms[name] | {"seed": seed})
                 for name in arms for path, seed in zip(paths[name], seeds)]
     missing = [words for words in commands if words]
-    print(f"{len(missing)} runs to train; {len(commands) - len(missing)} are kept in {folder}: "
-          "if you changed the program, delete them", flush=True)
+    if len(missing) < len(commands):
+        print(f"{len(commands) - len(missing)} runs are kept in {folder}: "
+              "if you changed the program, delete them", flush=True)
     train_all(missing, jobs)
     return {name: [train.load(path) for path in paths[name]] for name in arms}
 
@@ -200,10 +201,11 @@ def floors(c, tests, draws=1000):
     Derived for the population loss, see beyond/width.py.  The tokens integrate out, and W = a W*,
     V = alpha V*.  With the mean attention P of K draws the error is q sum_j (alpha P_j - t_j)^2,
     where t_j = 1[j in y]/q.  A step has c.draws draws, and training finds the best a and alpha for
-    them; a test has c.eval_draws.  Means over draws are those of a sample, known to some 3 %.
+    them; a test has c.eval_draws.  Means over draws are those of a sample, known to some 5 %.
     """
-    rng, scores = np.random.default_rng(0), {}
+    scores = {}
     for T, q in [(c.T, c.q), *tests]:                   # of each position, for y = {0, ..., q-1}
+        rng = np.random.default_rng([T, q])             # a test has the same floor in all figures
         drawn = (sts.rademacher(rng, T, c.d_e) for _ in range(draws))
         scores[T, q] = np.array([E @ E[:q].sum(axis=0) for E in drawn])         # (draws, T)
 
@@ -230,14 +232,12 @@ def error_curves(stochastic, fixed, rows, scale):
     for row, longer in zip(axes, (True, False)):
         own = [(T, q) for T, q in tests if (q == c.q) == longer]
         for axis, (T, q) in zip(row, own):
-            band(axis, t, shares(stochastic, T, q), STOCHASTIC,
-                 label=f"stochastic,\nmean of\n{c.eval_draws} draws")
-            axis.axhline(floor[T, q], color=STOCHASTIC, linewidth=1, label="floor of\nstochastic")
+            band(axis, t, shares(stochastic, T, q), STOCHASTIC, label="stochastic")
+            axis.axhline(floor[T, q], color=STOCHASTIC, linewidth=1, label="its floor")
             band(axis, t, shares(fixed, T, q), FIXED, linestyle="--", label="fixed")
             dotted_line(axis, 1, "zero predictor" if axis is row[0] else "")
             if T > c.T:
-                axis.axhline(0.15 * 2 * q / c.d, color=THEORY, linewidth=1,
-                             label=f"error 0.15,\nhere {0.15 * 2 * q / c.d:.2f}")
+                axis.axhline(0.15 * 2 * q / c.d, color=THEORY, linewidth=1, label="error 0.15")
             title = f"$T_{{test}}$ = {T}" if longer else f"$q_{{test}}$ = {q}"
             axis.set(title="the trained task" if (T, q) == tests[0] else title, yscale=scale,
                      xlabel="step t", xticks=np.linspace(0, c.steps, 3))
@@ -248,8 +248,8 @@ def error_curves(stochastic, fixed, rows, scale):
     corner = axes[0, 0] if rows == 1 else axes[1, 4]
     corner.legend(*axes[0, 4].get_legend_handles_labels(), loc="center right", handlelength=0.8,
                   handletextpad=0.3, borderaxespad=0, borderpad=0)
-    caption(figure, f"Random signs; stochastic encodings have {c.draws} draws in a training step. "
-            f"Mean and range of {len(fixed)} seeds.", c)
+    caption(figure, f"Mean and range of {len(fixed)} seeds, {c.eval_sequences} sequences in a test."
+            f" Random signs; stochastic: {c.draws} draws in a step, {c.eval_draws} in a test.", c)
     return figure
 
 
@@ -311,6 +311,9 @@ def one_run(run):
     left.plot(run["loss"], color=THEORY, linewidth=1)
     middle.plot(run["eval_step"], run["error"][:, same_q],
                 label=[f"T = {T}" for T in run["tests"][same_q, 0]])
+    if c.model == "fcn":
+        middle.axhline(fcn.width_lower_bound(len(run["bias_1"]), c.T, c.d, c.q), color=THEORY,
+                       linestyle="--", label="bound for this width")
     middle.legend()
     for axis, title in (left, "training loss"), (middle, "error"):
         dotted_line(axis, c.d / (2 * c.q))
@@ -324,9 +327,6 @@ def one_run(run):
         dotted_line(axis, 1 / c.q, "1/q")
         axis.set(title="attention on one new sequence", xlabel="position (blue: selected)",
                  ylim=(0, 1.12 * max(1 / c.q, P.max())))
-    if c.model == "fcn":
-        bound = fcn.width_lower_bound(len(run["bias_1"]), c.T, c.d, c.q)
-        dotted_line(middle, bound, "bound for nets of this width")
     law = "onehot" if c.pe == "onehot" else c.law
     caption(figure, "" if c.model == "fcn" else f"Encodings: {law}.", c)
     return figure

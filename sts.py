@@ -64,8 +64,8 @@ def check_positions(X, y):
 def sts_target(X, y):
     """STS_q(X, y) = (1/q) sum_{i in y} x_i, the mean of the selected tokens (n, d).  Def. 1.
 
-    Raises ValueError unless each row of y holds different positions.  Another target also needs
-    fcn.sts_target; d/(2q) and the bound are for this one, and for independent tokens.
+    Raises ValueError unless each row of y holds different positions.  To train another target,
+    change fcn.sts_target, too; then d/(2q) and the bound of fcn.py no longer hold.
     """
     check_positions(X, y)
     return X[np.arange(len(X))[:, None], y].mean(axis=1)
@@ -240,7 +240,8 @@ def ground_truth(d, d_e, T=None):
     the keys are Z, a W* and V* solve the task as a grows.
     With T, for one-hot encodings, the block of W* is I - 11^T/T on the T trained positions instead,
     where 1 is the vector of ones: gradient descent from zero grows it on the population loss, the
-    mean over all X and y (derived in beyond/two_numbers.py).  Softmax ignores the difference.
+    mean over all X and y (derived in beyond/two_numbers.py).  The difference shifts all logits
+    equally, which softmax ignores.
     """
     W, V = np.zeros((d + d_e, d + d_e)), np.eye(d, d + d_e)
     if T is None:

@@ -52,7 +52,7 @@ def descend(run, report=lambda run: None):
     """
     c = run["config"]
     if not run["t"] < c.steps == len(run["loss"]):
-        raise ValueError(f"{run['t']} of {len(run['loss'])} steps are done: see train for more")
+        raise ValueError("the run is finished: the docstring of train says how to go on")
     report(run)
     X, y = batch(c, 0)
     for t in range(run["t"], c.steps):
@@ -193,7 +193,7 @@ RUNS = Path(__file__).resolve().parent / "runs"
 
 
 def flag(default, text, choices=None, of=None):
-    """A setting; `of` names its readers.  fill_in replaces a default of None."""
+    """A setting; `of` says which models read it.  fill_in replaces a default of None."""
     text += "" if default is None or default is False else f" ({default})"
     return dataclasses.field(default=default, metadata={"help": text, "choices": choices, "of": of})
 
@@ -206,10 +206,10 @@ class Settings:
     q: int = flag(3, "number of selected tokens")
     model: str = flag("attention", "one layer of attention, or a ReLU net", ["attention", "fcn"])
     pe: str = flag("stochastic", "kind of encoding", ["stochastic", "fixed", "onehot"], "attention")
-    law: str = flag("rademacher", "law, such as random signs", sts.LAWS, "encodings that are drawn")
+    law: str = flag("rademacher", "how encodings are drawn", sts.LAWS, "encodings that are drawn")
     d_e: int = flag(None, "dimension of an encoding (170; 2 T if encodings are orthogonal)")
     attend_to_query: bool = flag(False, "the full model: z_query is one more key", of="attention")
-    query: str = flag("sum", "what z_query is of the encodings at y", ["sum", "mean"], "attention")
+    query: str = flag("sum", "of the encodings at y, in z_query", ["sum", "mean"], "attention")
     init_std: float = flag(0.0, "standard deviation of W and V at the start", of="attention")
     hidden: list = flag(None, "widths of a net's hidden layers (one layer, d + d_e)", of="nets")
     batch: int = flag(256, "number of sequences in the batch")
@@ -219,7 +219,8 @@ class Settings:
     optimizer: str = flag("gd", "gradient descent, or Adam", OPTIMIZERS)
     lr: float = flag(None, "learning rate (4 if T >= 100 and d <= 10, else 2; net: 4 / the sum of "
                      "its hidden widths, at most 0.02; Adam: 0.01)")
-    schedule: str = flag("constant", "of the learning rate (cosine: to 0)", ["constant", "cosine"])
+    schedule: str = flag("constant", "of the learning rate; cosine: it falls to 0",
+                         ["constant", "cosine"])
     seed: int = flag(0, "seed of everything that is drawn at random")
     evaluations: int = flag(10, "number of evaluations after the first one")
     eval_sequences: int = flag(128, "number of sequences in a test")
@@ -290,8 +291,8 @@ def load(path):
         run = dict(np.load(path))
         config = Settings(**json.loads(str(run["config"])))
         return run | {"config": config, "t": int(run["t"])}
-    except Exception as problem:                # of many kinds: a file may hold anything
-        raise ValueError(f"{path} is missing, or holds no run: {problem}") from None
+    except Exception:                           # of many kinds: a file may hold anything
+        raise ValueError(f"{path} is missing, or holds no run of this program") from None
 
 
 def progress(run):
@@ -322,7 +323,7 @@ def summary(run):
         m = len(run["bias_1"])
         bound = fcn.width_lower_bound(m, c.T, c.d, c.q)
         print(f"No net with a first layer of width {m} has an expected loss below {bound:.4f}.")
-    if not c.fresh and error > 2 * loss:
+    if not c.fresh and error > 3 * loss:
         print(f"The run has memorized its {c.batch} sequences: --fresh draws new ones.")
     elif not error < 0.95 * zero:                                       # also if it is nan
         print("The run has learnt nothing so far: the zero predictor is about as good, or better.")

@@ -60,6 +60,8 @@ def main(doc, demo, *figures):
     paths = parser.parse_args().pictures
     if len(paths) > len(figures):
         parser.error(f"pictures: at most {len(figures)}, got {' '.join(paths)}")
+    if wrong := [path for path in paths if Path(path).suffix not in (".png", ".pdf", ".svg")]:
+        parser.error(f"pictures must end in .png, .pdf or .svg, got {' '.join(wrong)}")
     try:
         demo()
         for figure, path in zip(figures, paths):

@@ -87,7 +87,7 @@ def test_no_text_leaves_a_picture(name, figure, monkeypatch):
     assert -0.02 < box.x0 and box.x1 < width + 0.02 and -0.02 < box.y0 and box.y1 < height + 0.02
 
 
-@pytest.mark.parametrize("words", (["--picture"], ["a.png", "b.png"]))
+@pytest.mark.parametrize("words", (["--picture"], ["a.png", "b.png"], ["a.pgn"]))
 def test_what_is_no_picture_and_a_second_picture_are_refused_in_one_line(words):
     done = subprocess.run([sys.executable, HERE / "two_numbers.py", *words], capture_output=True,
                           text=True)
