@@ -209,7 +209,7 @@ class Settings:
     law: str = flag("rademacher", "how encodings are drawn", sts.LAWS, "encodings that are drawn")
     d_e: int = flag(None, "dimension of an encoding (170; 2 T if encodings are orthogonal)")
     attend_to_query: bool = flag(False, "the full model: z_query is one more key", of="attention")
-    query: str = flag("sum", "of the encodings at y, in z_query", ["sum", "mean"], "attention")
+    query: str = flag("sum", "how z_query adds encodings up", ["sum", "mean"], "attention")
     init_std: float = flag(0.0, "standard deviation of W and V at the start", of="attention")
     hidden: list = flag(None, "widths of a net's hidden layers (one layer, d + d_e)", of="nets")
     batch: int = flag(256, "number of sequences in the batch")
