@@ -13,16 +13,15 @@ change: delete it if you change the program.
 import train        # before NumPy, since it sets the number of threads
 
 import argparse
-import dataclasses
+import itertools
 import os
 import shlex
-import signal
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from subprocess import DEVNULL, PIPE, Popen
-from time import sleep
+from subprocess import DEVNULL, Popen
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -67,46 +66,35 @@ def command(path, settings):
 
     A file with other settings is deleted.
     """
-    program, out = os.path.relpath(train.__file__), os.path.relpath(path)
-    c, flags = train.Settings(**settings), []
+    c, out, flags = train.Settings(**settings), str(path.resolve()), []
     with suppress(ValueError):                  # if there is no file, or an older program's
         run = train.load(path)
         if run["config"] == c:
-            return [] if run["t"] == c.steps else [program, "--resume", out]
-    if path.exists():
-        train.start(dataclasses.replace(c, eval_sequences=1))   # a wrong setting is refused first
-        path.unlink()
+            return [] if run["t"] == c.steps else ["train.py", "--resume", out]
+    path.unlink(missing_ok=True)
     for name, value in settings.items():
-        flag = "--" + name.replace("_", "-")
-        if value is True:
-            flags.append(flag)
-        elif isinstance(value, list):
-            flags += [flag, *map(str, value)]
-        elif value is not False:
-            flags += [flag, str(value)]
-    return [program, *flags, "--out", out]
+        values = [] if value is True else value if isinstance(value, list) else [value]
+        if value is not False:
+            flags += ["--" + name.replace("_", "-"), *map(str, values)]
+    return ["train.py", *flags, "--out", out]
 
 
 def train_all(commands, jobs):
-    """Run these commands, some at a time.  If one fails, or at Ctrl-C or kill, all are stopped."""
-    waiting, running = [*enumerate(commands, 1)], []
-    at_kill = signal.signal(signal.SIGTERM, signal.default_int_handler)     # the same as at Ctrl-C
-    try:
-        while waiting or running:
-            while waiting and len(running) < jobs:
-                i, words = waiting.pop(0)
-                print(f"{i:3} of {len(commands)}: {shlex.join(['python', *words])}", flush=True)
-                running.append(Popen([sys.executable, *words], stdout=DEVNULL, stderr=PIPE))
-            sleep(0.05)
-            for run in [run for run in running if run.poll() is not None]:
-                running.remove(run)
-                if run.returncode:
-                    *_, last = [b"it was killed"] if run.returncode < 0 else run.stderr
-                    raise ChildProcessError(f"{run.args[-1]}: {last.decode().strip()}")
-    finally:
-        for run in running:
-            run.terminate()
-        signal.signal(signal.SIGTERM, at_kill)
+    """Run these commands, some at a time.  If one fails, or at Ctrl-C, all are stopped."""
+    processes = []
+
+    def wait_for(i, words):
+        print(f"{i:3} of {len(commands)}: {shlex.join(['python', *words])}\n", end="", flush=True)
+        processes.append(process := Popen([sys.executable, *words], cwd=HERE, stdout=DEVNULL))
+        if process.wait():
+            raise ChildProcessError(f"{words[-1]} has failed")
+
+    with ThreadPoolExecutor(jobs) as threads:
+        try:
+            list(threads.map(wait_for, itertools.count(1), commands))
+        finally:
+            for process in processes:
+                process.terminate()
 
 
 def trained(arms, folder=train.RUNS / "figures", jobs=os.cpu_count(), seeds=SEEDS):
@@ -115,9 +103,8 @@ def trained(arms, folder=train.RUNS / "figures", jobs=os.cpu_count(), seeds=SEED
     commands = [command(path, arms[name] | {"seed": seed})
                 for name in arms for path, seed in zip(paths[name], seeds)]
     missing = [words for words in commands if words]
-    if len(missing) < len(commands):
-        print(f"{len(commands) - len(missing)} runs are kept in {folder}: "
-              "if you changed the program, delete them", flush=True)
+    print(f"{len(commands) - len(missing)} of {len(commands)} runs are kept in {folder}: "
+          "if you changed the program, delete them", flush=True)
     train_all(missing, jobs)
     return {name: [train.load(path) for path in paths[name]] for name in arms}
 
@@ -132,7 +119,7 @@ def smooth_loss(run):
 
 
 def predicted_slope(c):
-    """The growth of 1/L in a step of the full model, mean query; see beyond/full_model.py."""
+    """The growth of 1/L in a step of the full model, mean query; see beyond/two_numbers.py."""
     return 4 * c.lr / (c.q ** 2 * c.d_e)
 
 
@@ -195,45 +182,15 @@ def figure_1(runs):
     return figure
 
 
-def floors(c, tests, draws=1000):
-    """What training with stochastic random signs keeps of d/(2q) for ever on each test (T, q).
-
-    Derived for the population loss, see beyond/width.py.  The tokens integrate out, and W = a W*,
-    V = alpha V*.  With the mean attention P of K draws the error is q sum_j (alpha P_j - t_j)^2,
-    where t_j = 1[j in y]/q.  A step has c.draws draws, and training finds the best a and alpha for
-    them; a test has c.eval_draws.  Means over draws are those of a sample, known to some 5 %.
-    """
-    scores = {}
-    for T, q in [(c.T, c.q), *tests]:                   # of each position, for y = {0, ..., q-1}
-        rng = np.random.default_rng([T, q])             # a test has the same floor in all figures
-        drawn = (sts.rademacher(rng, T, c.d_e) for _ in range(draws))
-        scores[T, q] = np.array([E @ E[:q].sum(axis=0) for E in drawn])         # (draws, T)
-
-    def moments(a, T, q, K):
-        """S, the attention on y, and the mean squared length of P."""
-        P = sts.softmax(a * scores[T, q])
-        S = P[:, :q].sum(axis=1).mean()                 # by symmetry S/q each, (1 - S)/(T - q) else
-        of_all = S ** 2 / q + (1 - S) ** 2 / (T - q)    # squared length of the mean over all draws
-        return S, (P * P).sum(axis=1).mean() / K + (1 - 1 / K) * of_all
-
-    fits = [(*moments(a, c.T, c.q, c.draws), a) for a in np.arange(1, 15, 0.05)]
-    S, length, a = max(fits, key=lambda fit: fit[0] ** 2 / fit[1])
-    alpha = S / (c.q * length)
-    ends = [moments(a, T, q, c.eval_draws) for T, q in tests]
-    return [q * alpha ** 2 * length - 2 * alpha * S + 1 for (T, q), (S, length) in zip(tests, ends)]
-
-
 def error_curves(stochastic, fixed, rows, scale):
     """The errors on each test: longer sequences, and in a second row other subset sizes."""
     c, t = stochastic[0]["config"], fixed[0]["eval_step"]
     tests = [(T, q) for T, q in fixed[0]["tests"].tolist() if q == c.q or rows == 2]
-    floor = dict(zip(tests, floors(c, tests)))
     figure, axes = plt.subplots(rows, 5, figsize=(11, 2 + 2.6 * rows), sharey="row", squeeze=False)
     for row, longer in zip(axes, (True, False)):
         own = [(T, q) for T, q in tests if (q == c.q) == longer]
         for axis, (T, q) in zip(row, own):
             band(axis, t, shares(stochastic, T, q), STOCHASTIC, label="stochastic")
-            axis.axhline(floor[T, q], color=STOCHASTIC, linewidth=1, label="its floor")
             band(axis, t, shares(fixed, T, q), FIXED, linestyle="--", label="fixed")
             dotted_line(axis, 1, "zero predictor" if axis is row[0] else "")
             if T > c.T:
@@ -394,7 +351,7 @@ def main():
             picture(lambda: plot(runs), path, "A small task (--quick)" if args.quick else headline)
     except KeyboardInterrupt:
         parser.exit(1, "\ninterrupted; the same command goes on\n")
-    except (FloatingPointError, ValueError, MemoryError, OSError) as problem:
+    except (ValueError, MemoryError, OSError) as problem:
         parser.error(problem)
 
 

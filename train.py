@@ -28,7 +28,6 @@ import dataclasses
 import json
 import math
 import os
-import shlex
 import sys
 import warnings
 from pathlib import Path
@@ -48,11 +47,9 @@ import sts
 def descend(run, report=lambda run: None):
     """Train a run to its end; report(run) now and at each evaluation.
 
-    Raises FloatingPointError if it diverges, ValueError if it is finished.
+    Raises FloatingPointError if it diverges.
     """
     c = run["config"]
-    if not run["t"] < c.steps == len(run["loss"]):
-        raise ValueError("the run is finished: the docstring of train says how to go on")
     report(run)
     X, y = batch(c, 0)
     for t in range(run["t"], c.steps):
@@ -344,34 +341,26 @@ def main():
     parser.add_argument("--resume", type=Path, help="go on with the run in this file")
     given = vars(parser.parse_args())
     quick, resume = given.pop("quick"), given.pop("resume", None)
-    if given.keys() >= {"d_e", "hidden"}:
-        parser.error(f"--hidden gives all widths of a net: it takes no --d-e, got {given['d_e']}")
     name = "_".join(sys.argv[1:]).replace("--", "") or "default"
     path = resume or given.pop("out", RUNS / f"{name}.npz")
     if resume and (quick or given):
         parser.error("--resume takes all settings from its file: give no other flag")
 
     def report(run):
-        held = load(path) if path.exists() else run
-        if held["config"] != run["config"]:
-            raise ValueError(f"{path} holds a run with other settings: delete it, or change --out")
-        if held["t"] <= run["t"]:               # a run that is further is never replaced
-            save(run, path)
+        save(run, path)
         progress(run)
 
     try:
         run = load(path) if resume else start(Settings(**quick | given))
+        if path.exists() and load(path)["config"] != run["config"]:
+            raise ValueError(f"{path} holds a run with other settings: delete it, or change --out")
         for t in run["eval_step"][run["eval_step"] < run["t"]]:
             progress(run | {"t": t})            # the rows above, of a run that goes on
-        if run["t"] == run["config"].steps:
-            progress(run)
-        else:
-            descend(run, report)
-        summary(run)
+        summary(descend(run, report))
         print(f"\nThe run is in {path}")
     except KeyboardInterrupt:
-        goes_on = shlex.join(["python", sys.argv[0], "--resume", str(path)])
-        parser.exit(1, f"\ninterrupted; to go on: {goes_on}\n" if path.exists() else "\nstopped\n")
+        goes_on = f'; to go on: python "{sys.argv[0]}" --resume "{path}"' if path.exists() else ""
+        parser.exit(1, f"\ninterrupted{goes_on}\n")
     except (FloatingPointError, ValueError, MemoryError, OSError) as problem:
         parser.error(problem)
 

@@ -1,9 +1,9 @@
 """Run the blocks of the texts, and hold the texts to their word; .ci/run starts this in a copy.
 
 All ```sh and ```python blocks run in order in one shell, as for somebody who pastes them; then a
-figure from nothing, the tests of beyond/ and of this file, and last the blocks with pytest.  The
-```text blocks below a block show what it prints.  A shown line agrees with a printed one if it has
-the same words, the same integers, and the same decimals to 3 % or one unit of the last digit.
+figure from nothing, and last the blocks with pytest.  The ```text blocks below a block show what it
+prints.  A shown line agrees with a printed one if it has the same words, the same integers, and the
+same decimals to 3 % or one unit of the last digit.
 Times and numbers of standard errors may differ.  Lines agree in their order; between them a command
 may print others.  A line that begins with "..." is not compared.  The verdicts that claims.py
 prints have to be those in figures/claims.txt.
@@ -17,14 +17,12 @@ from decimal import Decimal
 from pathlib import Path
 
 TEXTS = ("README.md", "beyond/README.md", "beyond/CLAIMS.md", "beyond/LECTURE.md",
-         "beyond/HANDOUT.md", "beyond/EXERCISES.md", "beyond/SOLUTIONS.md",
-         "beyond/related/README.md")
+         "beyond/HANDOUT.md", "beyond/EXERCISES.md", "beyond/related/README.md")
 BLOCK = re.compile(r"^( *)```(sh|python|text)\n(.*?)^\1```", re.M | re.S)
 NUMBER = re.compile(r"(?<![\w.])-?\d*\.?\d+(?:e[-+]\d+)?(?![\w.]*\w)")
 MAY_DIFFER = re.compile(r"[-+]?[\d.]+ +(?=(s|seconds|minutes|standard errors)\b)")
 VERDICT = re.compile(r"^(\d) {2,}(.+?)  .*  (seen|in part|not seen)$", re.M)      # of a claim
-FROM_NOTHING = ("python plots.py 2 --quick\npython .ci/picture.py\n"
-                "python -m pytest -q .ci/test_readme.py\n")
+FROM_NOTHING = "python plots.py 2 --quick\n"
 
 
 def blocks():

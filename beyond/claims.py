@@ -3,23 +3,13 @@
     python beyond/claims.py          all claims, into figures/claims.txt
     python beyond/claims.py 1 3      those of some figures
 
-It measures the runs that plots.py keeps, and trains those that are missing.  A claim is a caption's
-words, and a row of the table demands numbers.  It is seen if every seed shows it on every test.  A
-curve that converges to a floor above 0 shows "converges to 0" in part.  Floors are computed: what
-training with stochastic random signs keeps for ever is plots.floors, and with fixed ones it is
-fixed.kept_error.
+CLAIMS.md has the captions, what we demand, and why.  The runs are those that plots.py keeps; it
+trains those that are missing.  A claim is seen if every seed shows it on every test, and seen in
+part if errors converge to a floor above 0.  Floors are computed: width.floors has what training
+with stochastic random signs keeps for ever, and fixed.kept_error the same for fixed ones.
 
 Curves are errors of the paper's number of sequences, 128, with a standard error of some 8 %.  So
 2,048 new ones are measured with the weights of the end, and each curve is multiplied to end there.
-
-CRITERIA has the demands.  They are ours, but for the 0.15.  Those for curves were chosen with seeds
-6 and 7, and the half in "converges" with seeds 10 and 11; seeds 3 to 5 are judged.  "The second
-half multiplies it by" is read from a line through the logarithms of all evaluations there.  EARLY
-was set when the steps of seeds 3 to 5 were known: any fraction from 0.13 to 0.67 gives the same
-verdicts.
-
-    runs = plots.trained(plots.GD, seeds=(14, 15))        other seeds
-    print(claims.table(runs, ["2", "4"]))
 """
 
 from common import end_error        # first: it finds plots.py, and gives NumPy one thread
@@ -29,53 +19,22 @@ import argparse
 import numpy as np
 
 import plots
+import width
 import sts
 import train
 from fixed import kept_error, subsets
-
-LITTLE, LEFT, FALLING, LEVEL = 0.1, 0.5, 0.85, 0.9
-CONSTANT, CLEAR, EARLY, AFTER = 0.15, 2, 0.25, 10_000     # steps
-FIT, SLOPE, COSINE, NORM, GONE = 0.99, (0.85, 1.15), 0.99, 0.95, 0.25
-CRITERIA = {
-    "converges": f"At the end at most {LITTLE:g} of d/(2q) is left; or at most {LEFT:g}, and the "
-                 f"second half of training multiplies it by {FALLING:g} or less; in part if it "
-                 "has a floor above 0",
-    "after 10k steps": "Converges, if training ends at step 10,200",
-    "levels off": f"The second half multiplies it by {LEVEL:g} or more",
-    "never below": f"The least error is {CONSTANT:g} or more, not over d/(2q)",
-    "clear advantage": f"Fixed encodings end with {CLEAR:g} times the error or more",
-    "ahead": "Fixed encodings end with a larger error",
-    "ahead from": f"Ahead at every evaluation from {EARLY:g} of all steps on",
-    "linear": f"A line through the second half has R^2 of {FIT:g} or more, and a slope of "
-              f"{SLOPE[0]:g} to {SLOPE[1]:g} times the derived one",
-    "aligned": f"The cosine is {COSINE:g} or more",
-    "only": f"The block has {NORM:g} or more of the squared norm",
-    "go to 0": f"At most {GONE:g} of the norm at the start is left, outside the block"}
-
-
-def zero_predictor(c):
-    """d/(2q), the expected error of the zero predictor."""
-    return c.d / (2 * c.q)
-
-
-def row(claim, demand, measured, shown, floor="-"):
-    """A row of the table.  It is seen if `shown`, of all tests and seeds, is true everywhere.
-
-    It is seen in part if errors have a floor.
-    """
-    verdict = "not seen" if not np.all(shown) else "seen" if floor == "-" else "in part"
-    return claim, demand, measured, floor, verdict
-
-
-def listed(values):
-    """Values as text."""
-    return ", ".join(f"{value:.2g}" for value in values)
 
 
 def numbers(values):
     """Values (tests, seeds) or (seeds,) as text: means over seeds, and the range of all."""
     means = ", ".join(f"{mean:.4g}" for mean in np.atleast_2d(values).mean(axis=1))
     return f"{means} ({np.min(values):.4g} to {np.max(values):.4g})"
+
+
+def row(claim, demand, measured, shown, floor="-"):
+    """A row of the table; `shown`, of all tests and seeds, says where the demand is met."""
+    verdict = "not seen" if not np.all(shown) else "seen" if floor == "-" else "in part"
+    return claim, demand, measured, floor, verdict
 
 
 def within(claim, values, least=-np.inf, greatest=np.inf):
@@ -105,21 +64,21 @@ def curves(runs, optimizer, longer):
 
 
 def floors(runs, longer):
-    """Floors on longer sequences, or on other sizes, as text.
+    """Floors on longer sequences, or on other sizes, as text; means over the seeds' encodings.
 
-    Stochastic ones are for Adam, too: the gradient of the population loss vanishes there.  Fixed
-    ones are means over the encodings of the seeds.
+    Stochastic ones are for Adam, too: the gradient of the population loss vanishes there.
     """
     c, tests = runs[0]["config"], runs[0]["tests"].tolist()[1:]
     tests = [(T, q) for T, q in tests if (q == c.q) == longer]
     if c.pe == "stochastic":
-        return listed(plots.floors(c, tests))
-    if c.optimizer == "adam":
+        kept = [width.floors(c, tests)]
+    elif c.optimizer == "adam":
         return "not known"
-    rng, encodings = np.random.default_rng(0), [run["E"][:c.T].astype(float) for run in runs]
-    kept = [[kept_error(E @ E.T, c.q, subsets(rng, 2000, *test)) for test in tests]
-            for E in encodings]
-    return listed(np.mean(kept, axis=0))
+    else:
+        rng, encodings = np.random.default_rng(0), [run["E"][:c.T].astype(float) for run in runs]
+        kept = [[kept_error(E @ E.T, c.q, subsets(rng, 2000, *test)) for test in tests]
+                for E in encodings]
+    return ", ".join(f"{value:.2g}" for value in np.mean(kept, axis=0))
 
 
 def second_half(curves, t):
@@ -133,16 +92,15 @@ def second_half(curves, t):
 def converges(claim, curves, t, floor="-"):
     """A claim that is seen if all curves converge; in part, if they converge to a floor."""
     left, factor = curves[..., -1], second_half(curves, t)
-    return row(claim, f"<= {LITTLE:g}, or <= {LEFT:g} and factor <= {FALLING:g}",
+    return row(claim, "<= 0.1, or <= 0.5 and factor <= 0.85",
                f"{numbers(left)}; factor {numbers(factor)}",
-               (left <= LITTLE) | (left <= LEFT) & (factor <= FALLING), floor)
+               (left <= 0.1) | (left <= 0.5) & (factor <= 0.85), floor)
 
 
 def levels_off(claim, curves, t):
     """A claim that is seen if all curves level off."""
     left, factor = curves[..., -1], second_half(curves, t)
-    return row(claim, f"factor >= {LEVEL:g}", f"{numbers(left)}; factor {numbers(factor)}",
-               factor >= LEVEL)
+    return row(claim, "factor >= 0.9", f"{numbers(left)}; factor {numbers(factor)}", factor >= 0.9)
 
 
 def ahead_from(ratios, t):
@@ -162,24 +120,23 @@ def claims_1(runs):
     late, inverse = t[50:], 1 / L[:, 50:]
     slopes = np.polyfit(late, inverse.T, 1)[0] / plots.predicted_slope(c)
     fit = [np.corrcoef(late, values)[0, 1] ** 2 for values in inverse]
-    return [converges("L converges", L / zero_predictor(c), t),
-            within("1/L is linear: R^2", fit, FIT),
-            within("1/L is linear: slope / the derived slope", slopes, *SLOPE),
-            within("W is aligned with W*: cosine", [run["cos_W"][-1] for run in runs], COSINE),
-            within("V is aligned with V*: cosine", [run["cos_V"][-1] for run in runs], COSINE)]
+    return [converges("L converges", L * 2 * c.q / c.d, t),
+            within("1/L is linear: R^2", fit, 0.99),
+            within("1/L is linear: slope / the derived slope", slopes, 0.85, 1.15),
+            within("W is aligned with W*: cosine", [run["cos_W"][-1] for run in runs], 0.99),
+            within("V is aligned with V*: cosine", [run["cos_V"][-1] for run in runs], 0.99)]
 
 
 def claims_2(runs, optimizer="gd"):
-    """Length generalization."""
+    """Length generalization: fixed encodings stay above 0.15, not over d/(2q)."""
     t, stochastic, fixed = curves(runs, optimizer, longer=True)
-    zero = zero_predictor(runs[f"{optimizer} fixed"][0]["config"])
-    k = np.append(np.flatnonzero(t >= AFTER), len(t) - 1)[0]
-    return [within("lengths: clear advantage, fixed / stochastic", (fixed / stochastic)[..., -1],
-                   CLEAR),
+    c = runs[f"{optimizer} fixed"][0]["config"]
+    k = np.append(np.flatnonzero(t >= 10_000), len(t) - 1)[0]           # "after 10k steps"
+    return [within("lengths: clear advantage, fixed / stochastic",
+                   fixed[..., -1] / stochastic[..., -1], 2),
             converges(f"lengths: stochastic converges by step {t[k]}", stochastic[..., :k + 1],
                       t[:k + 1], floors(runs[f"{optimizer} stochastic"], longer=True)),
-            within(f"lengths: fixed never below {CONSTANT:g}", zero * fixed.min(axis=-1),
-                   CONSTANT),
+            within("lengths: fixed never below 0.15", fixed.min(axis=-1) * c.d / (2 * c.q), 0.15),
             levels_off("lengths: fixed levels off", fixed, t)]
 
 
@@ -202,28 +159,33 @@ def claims_3(runs):
         after = np.transpose([block(run, name) for run in runs["full model"]])
         before = np.transpose([block(train.start(run["config"]), name)
                                for run in runs["full model"]])
-        rows += [within(f"{name}: only the {part}, fraction of the squared norm", after[0], NORM),
-                 within(f"{name}: {part} aligned with the identity, cosine", after[1], COSINE),
+        rows += [within(f"{name}: only the {part}, fraction of the squared norm", after[0], 0.95),
+                 within(f"{name}: {part} aligned with the identity, cosine", after[1], 0.99),
                  within(f"{name}: other entries go to 0, fraction of their norm left",
-                        after[2] / before[2], greatest=GONE)]
+                        after[2] / before[2], greatest=0.25)]
     return rows
+
+
+def sizes_converge(runs, optimizer):
+    """Whether errors on other subset sizes converge."""
+    t, *both = curves(runs, optimizer, longer=False)
+    return [converges(f"sizes: {pe} converges", errors, t,
+                      floors(runs[f"{optimizer} {pe}"], longer=False))
+            for pe, errors in zip(("stochastic", "fixed"), both)]
 
 
 def claims_4(runs):
     """Longer sequences, but for what Figure 2 has, and other subset sizes."""
-    _, longer, lengths = curves(runs, "gd", longer=True)
-    t, stochastic, fixed = curves(runs, "gd", longer=False)
+    t, longer, lengths = curves(runs, "gd", longer=True)
+    _, stochastic, fixed = curves(runs, "gd", longer=False)
     c, ends = runs["gd fixed"][0]["config"], fixed[..., -1]
     q = np.array([q for q in c.q_test if q != c.q])[:, None]
     ahead, worse = ends / stochastic[..., -1], ends[1:] / ends[:-1]
     return [converges("lengths: stochastic converges", longer, t,
                       floors(runs["gd stochastic"], longer=True)),
-            within(f"lengths: fixed at least {CONSTANT:g} at the end",
-                   zero_predictor(c) * lengths[..., -1], CONSTANT),
-            converges("sizes: stochastic converges", stochastic, t,
-                      floors(runs["gd stochastic"], longer=False)),
-            converges("sizes: fixed converges", fixed, t,
-                      floors(runs["gd fixed"], longer=False)),
+            within("lengths: fixed at least 0.15 at the end", lengths[..., -1] * c.d / (2 * c.q),
+                   0.15),
+            *sizes_converge(runs, "gd"),
             row("sizes: stochastic ahead, fixed / stochastic", "> 1", numbers(ahead), ahead > 1),
             row("sizes: fixed worse as q_test grows", "> 1",
                 f"{numbers(worse)}; plain errors {numbers(worse * q[:-1] / q[1:])}", worse > 1)]
@@ -233,13 +195,9 @@ def claims_5(runs):
     """The same with Adam, and from which step on stochastic encodings are ahead on each size."""
     t, stochastic, fixed = curves(runs, "adam", longer=False)
     own, *sizes = runs["adam fixed"][0]["tests"][:, 1].tolist()
-    return [*claims_2(runs, "adam"),
-            converges("sizes: stochastic converges", stochastic, t,
-                      floors(runs["adam stochastic"], longer=False)),
-            converges("sizes: fixed converges", fixed, t,
-                      floors(runs["adam fixed"], longer=False)),
+    return [*claims_2(runs, "adam"), *sizes_converge(runs, "adam"),
             *[within(f"q_test {q}: stochastic ahead from this step on",
-                     ahead_from(fixed[k] / stochastic[k], t), greatest=EARLY * t[-1])
+                     ahead_from(fixed[k] / stochastic[k], t), greatest=t[-1] / 4)
               for k, q in enumerate(q for q in sizes if q != own)]]
 
 
@@ -247,14 +205,12 @@ CLAIMS = {"1": claims_1, "2": claims_2, "3": claims_3, "4": claims_4, "5": claim
 
 
 def table(runs, names):
-    """The claims of these figures with their verdicts, and the criteria, as text."""
+    """The claims of these figures with their verdicts, as text."""
     titles = ("figure", "claim", "demand", "mean over seeds on each test (range of all)", "floor",
               "verdict")
     lines = [titles] + [(name, *row) for name in names for row in CLAIMS[name](runs)]
     widths = [max(map(len, column)) for column in zip(*lines)]
-    text = "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
-    criteria = "\n".join(f"{name}: {demand}." for name, demand in CRITERIA.items())
-    return f"{text}\n\n{criteria}\n"
+    return "".join("  ".join(map(str.ljust, line, widths)).rstrip() + "\n" for line in lines)
 
 
 def main():
@@ -264,17 +220,12 @@ def main():
     names = parser.parse_args().names
     if not set(names) <= set(CLAIMS):
         parser.error(f"figures are {', '.join(CLAIMS)}, got {' '.join(names)}")
-    try:
-        runs = plots.trained({arm: settings for name in names or CLAIMS
-                              for arm, settings in plots.FIGURES[name][2].items()})
-        text = table(runs, names or CLAIMS)
-        print(text, end="")
-        if not names:
-            (plots.HERE / "figures" / "claims.txt").write_text(text, encoding="utf-8")
-    except KeyboardInterrupt:
-        parser.exit(1, "\ninterrupted; the same command goes on\n")
-    except (FloatingPointError, ValueError, OSError) as problem:
-        parser.error(problem)
+    runs = plots.trained({arm: settings for name in names or CLAIMS
+                          for arm, settings in plots.FIGURES[name][2].items()})
+    text = table(runs, names or CLAIMS)
+    print(text, end="")
+    if not names:
+        (plots.HERE / "figures" / "claims.txt").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,4 @@
-"""What the files of this folder share.  Import it before NumPy, which gets one thread here.
-
-Each file prints what is derived, `python beyond/FILE.py`, and plots it beside trained runs if a
-picture is named, `python beyond/FILE.py picture.png`.
-"""
+"""What the files of this folder share.  Import it before NumPy, which gets one thread here."""
 
 import argparse
 import os
@@ -11,7 +7,7 @@ from pathlib import Path
 
 for name in "OPENBLAS_NUM", "MKL_NUM", "OMP_NUM", "VECLIB_MAXIMUM":     # before NumPy loads:
     os.environ.setdefault(f"{name}_THREADS", "1")                       # matrices are small
-sys.path.append(str(Path(__file__).resolve().parents[1]))       # of plots.py, for pictures
+sys.path.append(str(Path(__file__).resolve().parents[1]))       # of plots.py, sts.py and train.py
 
 import numpy as np
 
@@ -54,20 +50,11 @@ def row(text, values):
 
 
 def main(doc, demo, *figures):
-    """Run a file: demo(), and then the functions of figures, one for each picture named."""
+    """Print what is derived; then train, and draw the figures, one for each picture named."""
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("pictures", nargs="*", metavar="PICTURE", help="train, and plot into it")
-    paths = parser.parse_args().pictures
-    if len(paths) > len(figures):
-        parser.error(f"pictures: at most {len(figures)}, got {' '.join(paths)}")
-    if wrong := [path for path in paths if Path(path).suffix not in (".png", ".pdf", ".svg")]:
-        parser.error(f"pictures must end in .png, .pdf or .svg, got {' '.join(wrong)}")
-    try:
-        demo()
-        for figure, path in zip(figures, paths):
-            import plots
-            plots.picture(figure, Path(path))
-    except KeyboardInterrupt:
-        parser.exit(1, "\ninterrupted; the same command goes on\n")
-    except (ImportError, FloatingPointError, ValueError, OSError) as problem:
-        parser.error(problem)
+    pictures = parser.parse_args().pictures
+    demo()
+    for figure, path in zip(figures, pictures):
+        import plots
+        plots.picture(figure, Path(path))

@@ -224,20 +224,16 @@ def attention_ratio(run, T_test):
 
 def figure_2(runs):
     """Print the last errors of Figure 2's and 4's fixed runs over those of the recursion."""
-    rng, c, found = np.random.default_rng(0), runs[0]["config"], []
-    tests = [(c.T, c.q), (c.T, 8), (c.T, 2), (250, c.q), (400, c.q)]
+    rng, c, ratios = np.random.default_rng(0), runs[0]["config"], []
     for run in runs:
         E = run["E"]
         for _, C, alpha in descend(E, c.T, c.d, c.q, c.lr, c.steps, rng, n=1024, pace=16):
             pass                                                    # to the last step
-        found.append([(end_error(run, *test), error(E, c.T, C, alpha, subsets(rng, 8000, *test)))
-                      for test in tests] + [(new_over_trained(E, c.T, run["W"][c.d:, c.d:]),
-                                             new_over_trained(E, c.T, E[:c.T].T @ C @ E[:c.T]))])
-    for (T, q), values in zip(tests, np.transpose(found, (1, 2, 0))):
-        row(f"gd fixed, T = {T}, q = {q}: error over d/(2q)", values[0])
-        row(f"gd fixed, T = {T}, q = {q}: error / the recursion's", values[0] / values[1])
-    row("gd fixed: logit of a new position over that of a trained one", np.array(found)[:, -1, 0])
-    row("gd fixed: this ratio / the recursion's", np.divide(*np.array(found)[:, -1].T))
+        ratios += [end_error(run, *test) / error(E, c.T, C, alpha, subsets(rng, 8000, *test))
+                   for test in ((c.T, c.q), (c.T, 8), (c.T, 2), (250, c.q), (400, c.q))]
+    row("gd fixed, five tests: error / the recursion's", ratios)
+    row("gd fixed: logit of a new position over that of a trained one",
+        [new_over_trained(run["E"], c.T, run["W"][c.d:, c.d:]) for run in runs])
     row("gd fixed, T = 400: attention on selected, new over trained",
         [attention_ratio(run, 400) for run in runs])
 

@@ -26,7 +26,7 @@ At a longer T_test the first part is then that of training, and the second one i
 encodings are in fixed.py.
 """
 
-from common import main, multiples, row     # first: NumPy gets one thread
+from common import main, row     # first: NumPy gets one thread
 
 import math
 
@@ -119,16 +119,6 @@ def end_errors(run, T_test, n):
     return ((f - sts.sts_target(X, y)) ** 2).sum(axis=(1, 2)) * c.q / (n * c.d)
 
 
-def predicted(run, T_test):
-    """The error over d/(2q) with scaled logits at length T_test, from a and alpha; random signs."""
-    from width import predict_loss
-    c, (a, alpha) = run["config"], multiples(run)
-    a = scaled(a, c.T, c.q, T_test, c.q)
-    L, _ = predict_loss(np.random.default_rng(0), a, alpha, T_test, c.d, c.q, c.d_e, c.eval_draws,
-                        0.01)
-    return L * 2 * c.q / c.d
-
-
 def figure():
     """Plot, and print, the errors of Figure 4's runs on longer sequences, as they are and scaled."""
     import plots
@@ -146,9 +136,6 @@ def figure():
                        markersize=8, label=f"{pe}{how}")
             for T, column in zip(lengths, errors[:, :, k].T):
                 row(f"{pe}{how}: error over d/(2q) at T = {T}", column)
-    for T, column in zip(ticks[1:], errors[:, 1:, 1].T):
-        row(f"stochastic, scaled logits: error at T = {T} / predicted",
-            column / [predicted(run, T) for run in runs["gd stochastic"]])
     plots.dotted_line(axis, 1, "")
     axis.text(c.T, 1.05, "zero predictor")
     axis.set(xlabel="$T_{test}$", xscale="log", yscale="log", ylabel="error over d/(2q)")

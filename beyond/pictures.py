@@ -1,9 +1,7 @@
-"""Pictures of the task and the model, and a movie, into figures/:  python beyond/pictures.py"""
+"""A picture of the model, and a movie, into figures/:  python beyond/pictures.py"""
 
 import common       # first: it finds plots.py, and gives NumPy one thread
 import plots
-
-import argparse
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -36,60 +34,12 @@ def diagonals(run):
     return run["W"].diagonal()[run["config"].d:].mean(), run["V"].diagonal().mean()
 
 
-def show_attention(axis, c, P, colors):
-    """Bars for the attention on each token, and a dotted line at 1/q; returns the bars."""
-    axis.axhline(1 / c.q, color=THEORY, linestyle=":")
-    axis.text(0, 1 / c.q, "1/q", color=THEORY, va="bottom")
-    axis.set(xlim=(-0.5, c.T - 0.5), ylim=(0, 1.3 / c.q), ylabel="weight $P_j$")
-    return axis.bar(range(c.T), P, color=colors)
-
-
 def heat_map(axis, matrix, norm, d=0):
     """A heat map of entries, with a line after d columns; returns its image."""
     axis.set(xticks=[], yticks=[])
     axis.axvline(d - 0.5, color="k", linewidth=1)
     axis.grid(False)
     return axis.imshow(matrix, cmap=ENTRIES, norm=norm, interpolation="nearest", aspect="auto")
-
-
-def frame_selected(axis, y, height):
-    """A blue frame for each selected column of a heat map."""
-    for j in y[0]:
-        axis.add_patch(plt.Rectangle((j - 0.5, -0.5), 1, height, fill=False, color=SELECTED,
-                                     linewidth=3, clip_on=False))
-
-
-def task(run):
-    """The task and its solution: a sequence, attention before and after training, the output."""
-    c = run["config"]
-    X, y, E, colors = example(c)
-    figure, axes = plt.subplots(3, 2, figsize=(10, 8), width_ratios=[2.4, 1])
-    tokens = axes[0, 0]
-    heat_map(tokens, X[0].T, Normalize(-2.5, 2.5))
-    frame_selected(tokens, y, c.d)
-    tokens.set(title=f"T = {c.T} tokens $x_j$ in $R^{c.d}$, q = {c.q} are selected (blue)",
-               yticks=range(c.d), yticklabels=range(1, c.d + 1), ylabel="coordinate")
-    outputs = [("target", sts.sts_target(X, y)[0], THEORY)]
-    for axis, when, model in ((axes[1, 0], "before training", train.start(c)),
-                              (axes[2, 0], f"after {c.steps} steps", run)):
-        show_attention(axis, c, sts.attention(model["W"], X, y, E)[0], colors)
-        axis.set_title(f"attention {when}")
-        f = sts.forward(model["W"], model["V"], X, y, E)[0][0]
-        outputs.append((f"output {when}", f, OUTPUT))
-    plt.setp(axes[:, 0], xticks=range(0, c.T, 5))
-    axis.set_xlabel("position j")
-    limit = 1.4 * abs(outputs[0][1]).max()
-    for axis, (name, vector, color) in zip(axes[:, 1], outputs):
-        axis.barh(range(c.d), vector, color=color)
-        axis.axvline(0, color=color, linewidth=1)
-        axis.set(title=name, xlim=(-limit, limit), ylim=(c.d - 0.5, -0.5), yticks=range(c.d),
-                 yticklabels=range(1, c.d + 1))
-    axis.set_xlabel("value")
-    figure.suptitle("Sparse token selection: output the mean of the selected tokens")
-    plots.caption(figure, f"A small task: T = {c.T}, q = {c.q}, d = {c.d}. Entries are red above 0 "
-                  f"and grey below. On average {run['on_selected'][-1]:.2f} of the attention is on "
-                  f"selected tokens, so V makes them {diagonals(run)[1]:.2f} times as large.")
-    return figure
 
 
 def model(run):
@@ -113,7 +63,9 @@ def model(run):
 
     column(keys, Z[:rows] * scale)
     keys.set_yticks([(d - 1) / 2, d + (SHOWN - 1) / 2], ["$x_j$", "$e_j$"])
-    frame_selected(keys, y, rows)
+    for j in y[0]:
+        keys.add_patch(plt.Rectangle((j - 0.5, -0.5), 1, rows, fill=False, color=SELECTED,
+                                     linewidth=3, clip_on=False))
     column(query, z_query[:rows, None] * scale)
     query.set_yticks([(d - 1) / 2, d + (SHOWN - 1) / 2], ["0", "$U$"])
     column(weights, W[:rows, :rows], abs(W).max(), d)
@@ -171,8 +123,11 @@ def movie(states):
     grid = figure.add_gridspec(1, 2, width_ratios=[1, 1.9])
     left = grid[0].subgridspec(2, 1, height_ratios=[size, c.d]).subplots()
     top, middle, bottom = grid[1].subgridspec(3, 1).subplots()
-    bars = show_attention(top, c, np.zeros(c.T), colors)
-    top.set_title(f"attention on T = {c.T} tokens, q = {c.q} are selected (blue)")
+    bars = top.bar(range(c.T), np.zeros(c.T), color=colors)
+    top.axhline(1 / c.q, color=THEORY, linestyle=":")
+    top.text(0, 1 / c.q, "1/q", color=THEORY, va="bottom")
+    top.set(xlim=(-0.5, c.T - 0.5), ylim=(0, 1.3 / c.q), ylabel="weight $P_j$",
+            title=f"attention on T = {c.T} tokens, q = {c.q} are selected (blue)")
     scale = SymLogNorm(0.1, vmin=-15, vmax=15)                      # as in Figure 3
     images = []
     for axis, name in zip(left, "WV"):
@@ -204,29 +159,17 @@ def movie(states):
 
 
 def make():
-    """Train on the two small tasks, and draw the pictures."""
+    """Train on the two small tasks, and draw both."""
     folder, states = plots.HERE / "figures", []
+    train.train(lambda run: states.append(dict(run)), **MOVIE)
     with plt.rc_context(plots.STYLE):
-        run = train.train(**TASK)
-        for draw in task, model:
-            path = folder / f"{draw.__name__}.png"
-            draw(run).savefig(path)
-            print(path)
-        train.train(lambda run: states.append(dict(run)), **MOVIE)
+        model(train.train(**TASK)).savefig(folder / "model.png")
         frames = [Image.fromarray(np.array(figure.canvas.buffer_rgba())).convert("RGB")
                   for figure in movie(states)]
     pauses = [1500, 1000, *[125] * (len(frames) - 2), 1500]     # milliseconds; it begins with the
     frames[-1].save(folder / "movie.gif", save_all=True, append_images=frames,      # last frame, as
                     duration=pauses, loop=0)                        # a page may show the first only
-    print(folder / "movie.gif")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.parse_args()
-    try:
-        make()
-    except KeyboardInterrupt:
-        parser.exit(1, "\ninterrupted\n")
-    except OSError as problem:
-        parser.error(problem)
+    make()

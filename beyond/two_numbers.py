@@ -1,7 +1,7 @@
 """Training follows two numbers: exact gradient descent on the population loss.
 
-    python beyond/two_numbers.py                     prints what is derived
-    python beyond/two_numbers.py picture.png         also trains, and plots both
+    python beyond/two_numbers.py                                  prints what is derived
+    python beyond/two_numbers.py dynamics.png full_model.png      also trains, and plots both
 
 Symbols are those of sts.py.  W* and V* are the identity on a block: of W, on encodings, and of V,
 on tokens.  For one-hot encodings the block of W* is I - 11^T/T.  Stochastic encodings are
@@ -34,27 +34,39 @@ A step of gradient descent is then, with ||W*||^2 = T - 1 (one-hot) or d_e, and 
 
 P does not depend on X, and the tokens integrate out.  With r_j = alpha P_j - 1[j in y]/q the
 residual is sum_j r_j x_j, so L = d/2 sum_j r_j^2.
+
+In the full model of Figures 1 and 3 z_query is one more key.  The maps treat it like the keys, so
+with stochastic encodings two numbers move here, too.  U is the sum of the selected encodings, or
+their mean, and this decides how fast L falls: see late_loss.
 """
 
 from common import UNTESTED, half_step, main, multiples, row     # first: NumPy gets one thread
 
 import math
+from functools import partial
 
 import numpy as np
 
 
-def slopes(a, alpha, T, d, q):
-    """L, dL/da and dL/dalpha.  With W = a W* selected logits are higher by a than the others.
+def slopes(a, alpha, T, d, q, query=None):
+    """L, dL/da and dL/dalpha; for the full model if query is "sum" or "mean".
 
-    The slopes of L by P_j are g_j = d alpha r_j.  Softmax turns them into P_j (g_j - mean), where
-    mean = sum_j P_j g_j.
+    With W = a W* selected logits are higher by a than the others.  In the full model U is scale
+    times the sum of the selected encodings: their logits are a scale, and that of the query is
+    a scale^2 q.  The query has the value V z_query = 0: it takes attention, and adds nothing to f.
+    The slopes of L by P_j are g_j = d alpha r_j, and 0 for the query.  Softmax turns them into
+    P_j (g_j - mean), where mean = sum_j P_j g_j.
     """
-    p_in = 1 / (q + (T - q) * math.exp(-a))
-    p_out = p_in * math.exp(-a)
+    scale = 1 / q if query == "mean" else 1
+    e_in, e_query = math.exp(a * scale), math.exp(a * scale ** 2 * q) if query else 0
+    p_out = 1 / (q * e_in + T - q + e_query)
+    p_in, p_query = e_in * p_out, e_query * p_out
     r_in, r_out = alpha * p_in - 1 / q, alpha * p_out
     L = d / 2 * (q * r_in ** 2 + (T - q) * r_out ** 2)
     dalpha = d * (q * r_in * p_in + (T - q) * r_out * p_out)
-    return L, q * p_in * (d * alpha * r_in - alpha * dalpha), dalpha
+    mean = alpha * dalpha
+    da = scale * q * p_in * (d * alpha * r_in - mean) - scale ** 2 * q * p_query * mean
+    return L, da, dalpha
 
 
 def descend(lr, steps, W_norm2, T, d, q, slopes=slopes):
@@ -77,8 +89,29 @@ def count_steps(share, T, d, q, lr, W_norm2):
         steps *= 2
 
 
+def late_loss(t, T, d, q, query, lr, d_e):
+    """What L of the full model tends to, to leading order, after many steps t (may be an array).
+
+    Mean: the query and the selected positions have the same logit, so alpha stays bounded and has
+    its best value.  There L = d/(2q) (T - q) / (q e^(2a/q) + T - q), and dL/da = -(2/q) L at the
+    end.  So da/dt = (lr/d_e) (2/q) L, and 1/L grows by 4 lr / (q^2 d_e) a step.
+
+    Sum, q >= 2: the logit of the query is q times that of a selected position, so the query takes
+    the attention: p_in = e^(-(q-1)a), p_out = e^(-qa), and alpha has to grow like e^((q-1)a) / q.
+    Its slope, proportional to p_in, becomes small: alpha is slow, and a is the best one for alpha.
+    There dL/da = 0, which means r_in = -(T - q) alpha p_out^2 / ((q-1) p_in), and alpha moves by
+        dalpha/dt = -lr (q r_in p_in + (T - q) alpha p_out^2) = lr (T - q) alpha p_out^2 / (q-1).
+    With dalpha/dt = (q-1) alpha da/dt this gives e^(2qa) = 2 q lr (T - q) t / (q-1)^2.  Hence, with
+    L = d/2 (T - q) (alpha p_out)^2 = d (T - q) / (2 q^2) e^(-2a),
+        L = d (T - q) / (2 q^2) [2 q lr (T - q) t / (q-1)^2]^(-1/q),   whatever d_e is.
+    """
+    if query == "mean" or q == 1:
+        return q * q * d_e / (4 * lr * t)
+    return d * (T - q) / (2 * q * q) * (2 * q * lr * (T - q) * t / (q - 1) ** 2) ** (-1 / q)
+
+
 def demo():
-    """Print the recursion, its late rate, and Theorem 1's case."""
+    """Print the recursion, its late rate, Theorem 1's case, and L of the full model."""
     T, d, q = 200, 5, 3
     print(f"Gradient descent on the population loss, {d = }, {q = }, lr 1.  One-hot, {T = }:\n\n"
           "     step        L       a   alpha   growth of 1/L a step, over 4 lr / (T - 1)")
@@ -90,6 +123,12 @@ def demo():
     print(f"\nUnder the conditions of Theorem 1 at T = 20, lr 1/(20 d^2) = {lr:g}:\n"
           f"  {count_steps(0.01, 20, d, q, lr, 19)} steps until L = 0.01 d/(2q) = "
           f"{0.01 * d / (2 * q):.4f} < {eps:.4f} = d T/(100 (T - q) q), the largest eps")
+    print("\nFull model, T = 20, d_e = 20, lr 1: L over late_loss.\n\n     step     sum    mean")
+    t = np.array([1000, 10_000, 100_000])
+    ratios = [descend(1.0, t[-1], 20, 20, d, q, partial(slopes, query=query))[0, t]
+              / late_loss(t, 20, d, q, query, 1.0, 20) for query in ("sum", "mean")]
+    for line in zip(t, *ratios):
+        print("  {:7d}  {:6.3f}  {:6.3f}".format(*line))
 
 
 # Training
@@ -99,9 +138,13 @@ ENCODINGS = {       # settings of train.py, ||W*||^2, color
     "orthonormal": ({"T": 50, "law": "orthonormal", "d_e": 100}, 100, "#0072B2")}
 ARMS = {f"two_numbers {name} {steps}": UNTESTED | settings | {"lr": 1.0, "steps": steps}
         for name, (settings, _, _) in ENCODINGS.items() for steps in (150, 400, 1000, 4000)}
+SIZES = {2: ("#08306B", "o"), 3: ("#0072B2", "s"), 5: ("#6A51A3", "^")}     # q: color, marker
+FULL = {f"full_model {query} {q}": UNTESTED | {
+    "T": 20, "q": q, "d_e": 20, "law": "orthonormal", "lr": 1.0, "steps": 4000,
+    "attend_to_query": True, "query": query} for query in ("sum", "mean") for q in SIZES}
 
 
-def figure():
+def dynamics():
     """Train, plot L, 1/L, a and alpha, measured and exact, and print measured over exact."""
     import matplotlib.pyplot as plt
     import plots
@@ -140,5 +183,35 @@ def figure():
     return canvas
 
 
+def full_model():
+    """Train the full model, plot L against t for both queries, and print it over the recursion."""
+    import matplotlib.pyplot as plt
+    import plots
+    runs, t = plots.trained(FULL), np.unique(np.geomspace(10, 100_000, 200).astype(int))
+    late, edges = t[t >= 1000], np.geomspace(10, 4000, 13).astype(int)
+    canvas, axes = plt.subplots(1, 2, figsize=(10, 6), sharey=True)
+    for axis, query, rate in zip(axes, ("sum", "mean"), ("$t^{-1/q}$", "1/t")):
+        ends = []
+        for q, (color, marker) in SIZES.items():
+            found = runs[f"full_model {query} {q}"]
+            L = descend(1.0, t[-1], 20, 20, 5, q, partial(slopes, query=query))[0]
+            axis.plot(t, L[t], color=plots.THEORY, linewidth=1.5)
+            tail = late_loss(late, 20, 5, q, query, 1.0, 20)
+            axis.plot(late, tail, ":", color=plots.THEORY)
+            means = [[run["loss"][i:j].mean() for run in found]
+                     for i, j in zip(edges, edges[1:])]
+            axis.plot(np.sqrt(edges[1:] * edges[:-1]), means, marker, color=color,
+                      fillstyle="none", markersize=9, label=[f"q = {q}"] + ["_"] * (len(found) - 1))
+            ends += [run["loss"][-400:].mean() / L[3600:4000].mean() for run in found]
+        axis.set(title=f"{query}: {rate}", xscale="log", yscale="log", xlabel="step t")
+        axis.legend(loc="lower left", handletextpad=0.1)
+        row(f"{query}: loss at the end / recursion", ends)
+    axes[0].set(ylabel="loss L")
+    canvas.suptitle("The full model: the sum or the mean as query decides the rate")
+    plots.caption(canvas, "Solid: exact. Dotted: at large t. Points: trained, 3 seeds. T = 20, "
+                  "d = 5, $d_e$ = 20, lr = 1, fresh batches of 256 sequences.")
+    return canvas
+
+
 if __name__ == "__main__":
-    main(__doc__, demo, figure)
+    main(__doc__, demo, dynamics, full_model)

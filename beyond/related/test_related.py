@@ -1,34 +1,27 @@
-"""Tests of all seven files: `python -m pytest beyond/related/test_related.py`."""
+"""Tests of the seven files:  python -m pytest beyond/related/test_related.py
 
+Each test states a fact: a gradient is that of the loss by a complex step, what is derived is what
+samples show, and the numbers that README.md has are those that are printed.
+"""
+
+import math
 import re
-import shutil
-import subprocess
-import sys
-from importlib import import_module
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 
+import numpy as np
 import pytest
-from matplotlib import rc_context
-from matplotlib.figure import Figure
 
-FOLDER = Path(__file__).parent
+import attention_svm as asv
+import in_context as ic
+import markov_chain as mc
+import max_margin as mm
+import next_token as nt
+import single_location as sl
+import sparse_variables as sv
+
+FOLDER, TINY = Path(__file__).parent, 1e-30j                            # TINY: the complex step
 NAMES = sorted(path.stem for path in FOLDER.glob("[!t]*.py"))
-
-
-@pytest.mark.parametrize("name", NAMES)
-@rc_context()
-def test_a_picture_is_drawn_and_its_words_can_be_read(name, monkeypatch):
-    saved = []
-    monkeypatch.setattr(Figure, "savefig", lambda canvas, path, dpi: saved.append(canvas))
-    import_module(name).figure("picture.png")
-    saved[0].draw_without_rendering()
-    (width, height), box = saved[0].get_size_inches(), saved[0].get_tightbbox()
-    assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height
-    for axes in saved[0].axes:
-        assert all(text.get_fontsize() >= 20 for text in [*axes.texts, *axes.get_xticklabels()])
-        for one, other in combinations([text.get_window_extent() for text in axes.texts], 2):
-            assert not one.overlaps(other)
 
 
 def test_the_readme_has_all_seven_files_and_they_need_numpy_only():
@@ -36,13 +29,270 @@ def test_the_readme_has_all_seven_files_and_they_need_numpy_only():
     for name in NAMES:
         assert f"\npython beyond/related/{name}.py\n" in readme and f"s/{name}.png)" in readme
         code = (FOLDER / f"{name}.py").read_text("utf-8")
-        assert {"argparse", "functools", "itertools", "math", "numpy"}.issuperset(
+        assert {"functools", "itertools", "math", "numpy", "sys"}.issuperset(
             re.findall(r"^(?:import|from) (\w+)", code, re.M))
     assert len(NAMES) == 7
 
 
-def test_a_file_runs_alone_in_a_folder_and_bad_input_gets_one_line(tmp_path):
-    run = subprocess.run([sys.executable, shutil.copy(FOLDER / "next_token.py", tmp_path), "x/y"],
-                         cwd=tmp_path, text=True, capture_output=True)
-    assert run.returncode == 2 and "1.000" in run.stdout
-    assert "next_token.py: error: [Errno 2] No such file" in run.stderr.splitlines()[-1]
+# sparse_variables.py
+
+
+def loss_sv(head, w, X, y):
+    """The losses (R,) of w (R, T + 2, 1): u, then b and c; with exp and log only."""
+    u, b, c = w[:, :-2], w[:, -2:-1], w[:, -1:]
+    e = np.exp(u)
+    a = {"softmax": e / e.sum(axis=1, keepdims=True), "exp": e / u.shape[1],
+         "positive": (u.real > -1) * (1 + u) / u.shape[1], "direct": (1 + u) / u.shape[1]}[head]
+    f = b + X @ (c * a)
+    return (np.log(1 + np.exp(f)) - y * f).mean(axis=1)[:, 0]
+
+
+@pytest.mark.parametrize("head", sv.HEADS)
+def test_gradients_of_each_head_equal_the_complex_step(head):
+    rng = np.random.default_rng(0)
+    X, y = (z.astype(float) for z in sv.sample(rng, 2, 9, 5))
+    w = 1.5 * rng.standard_normal((2, 7, 1))
+    g = np.concatenate(sv.gradients(head, w[:, :-2], w[:, -2:-1], w[:, -1:], X, y), axis=1)
+    g = g[:, [*range(5), 5, 6]]
+    for i in range(7):
+        slope = loss_sv(head, w + TINY * np.eye(7)[i][:, None], X, y).imag / 1e-30
+        np.testing.assert_allclose(g[:, i, 0], slope, rtol=1e-10, atol=1e-15)
+
+
+def test_labels_are_balanced_and_all_heads_start_alike():
+    X, y = sv.sample(np.random.default_rng(0), 20, 500, 6)
+    assert abs(y.mean() - 0.5) < 0.02 and (y[..., 0] == X[..., :3].all(axis=2)).all()
+    for head in sv.HEADS:
+        np.testing.assert_allclose(sv.attention(head, np.zeros((1, 8, 1)))[0], 1 / 8)
+
+
+@pytest.mark.parametrize("seed", [11, 12])
+def test_the_exponential_makes_the_difference(seed):
+    softmax, exp, direct = ([sv.needed(head, T, seed)[0] for T in (20, 80)]
+                            for head in ("softmax", "exp", "direct"))
+    assert max(softmax[1] / softmax[0], exp[1] / exp[0]) < 2 < 3 < direct[1] / direct[0]
+
+
+# single_location.py
+
+
+def smooth_erf(x):
+    """erf, also for the complex step."""
+    slope = 2 / math.sqrt(math.pi) * np.exp(-x.real ** 2)
+    return np.vectorize(math.erf)(x.real) + 1j * x.imag * slope
+
+
+def test_gradients_of_the_risk_equal_the_complex_step(monkeypatch):
+    monkeypatch.setattr(sl, "erf", smooth_erf)
+    w = sl.unit(np.random.default_rng(0).standard_normal((2, 4, 3)).swapaxes(0, 1)).swapaxes(0, 1)
+    w, lam = w + 0j, np.array([0.1, 0.4, 1])
+    w[:, 0] *= 0.3
+    g = np.array(sl.risk(*w, lam)[1:])
+    for i, j in np.ndindex(2, 4):
+        there = w.copy()
+        there[i, j] += TINY
+        slope = sl.risk(*there, lam)[0].imag / 1e-30
+        np.testing.assert_allclose(g[i, j].real, slope, rtol=1e-9, atol=1e-12)
+
+
+def test_samples_have_the_risk():
+    k, v = sl.unit(np.random.default_rng(3).standard_normal((2, 4, 1)).swapaxes(0, 1)).swapaxes(0, 1)
+    X = np.random.default_rng(1).standard_normal((100_000, sl.L, 4))
+    X[:, 0] *= sl.G
+    X[:, 0, 0] += sl.M
+    for lam in 0.1, 0.4, 1:
+        f = (sl.erf(lam * (X @ k)[..., 0]) * (X @ v)[..., 0]).sum(axis=1)
+        errors = (f - X[:, 0, 1]) ** 2
+        R = sl.risk(k, v, np.array([lam]))[0][0]
+        assert abs(errors.mean() - R) < 4 * errors.std() / 1e5 ** 0.5 < 0.05 * R
+
+
+def test_below_009_the_exchanged_end_is_the_better():
+    assert np.subtract(*sl.ends(0.092)) < 0 < np.subtract(*sl.ends(0.089))
+
+
+@pytest.mark.parametrize("seed", [11, 12])
+def test_the_manifold_is_never_left_and_k_is_found_there(seed):
+    path, R, _ = sl.experiment(seed)
+    (kappa, eta), theta = abs(path[-1, 0, :2]).reshape(2, 3, -1), path[:, 1, 0, :sl.RUNS]
+    assert abs(path[:, 0, 1, :sl.RUNS]).max() < 1e-9 and abs(theta).max() < 1e-9
+    assert (kappa[0] > 0.97).all() and R[:sl.RUNS].max() < 0.114
+    assert 8 < (kappa[1] > 0.5).sum() < 23 <= (kappa[2] > 0.5).sum() and (kappa + eta > 0.9).all()
+
+
+# in_context.py
+
+
+def test_gradients_of_attention_equal_the_complex_step():
+    rng = np.random.default_rng(0)
+    X, y, x, t = ic.sample(rng, 3, False)
+    A, h = rng.standard_normal((6, 6)), rng.standard_normal(6)
+    w, g = np.vstack([A, h]), np.vstack(ic.gradients(A, h, X, y, x, t))
+    Z, z = np.concatenate([X, y[..., None]], 2), np.concatenate([x, 0 * x[:, :1]], 1)
+    for i, j in np.ndindex(7, 6):
+        v = w + 0j
+        v[i, j] += TINY
+        f = np.einsum("bi,ij,bnj,bnk,k->b", z, v[:-1], Z, Z, v[-1]) / ic.N
+        np.testing.assert_allclose(g[i, j], ((f - t) ** 2).mean().imag / 1e-30, rtol=1e-10)
+
+
+@pytest.mark.parametrize("flip", [False, True])
+def test_steps_have_the_risk_with_and_without_the_flip_and_the_best_is_least(flip):
+    X, y, x, t = ic.sample(np.random.default_rng(0), 50_000, flip)
+    for W in ic.BEST, ic.PLAIN, 0 * ic.S:
+        errors = (ic.step(W, X, y, x) - t) ** 2
+        assert abs(errors.mean() - ic.risk(W)) < 4 * errors.std() / 50_000 ** 0.5
+    for E in np.random.default_rng(1).standard_normal((20, 5, 5)) / 100:
+        assert ic.risk(ic.BEST) < ic.risk(ic.BEST + E) and ic.risk(ic.PLAIN) < ic.risk(1.01 * ic.PLAIN)
+    np.testing.assert_allclose(ic.BEST, np.linalg.inv(1.1 * ic.S + np.trace(ic.S) / 10 * np.eye(5)))
+
+
+@pytest.mark.parametrize("seed", [11, 12])
+def test_attention_is_the_best_step_unless_tasks_are_flipped(seed):
+    away, above, error = ic.compare(ic.train(False, seed)[-1], False)
+    assert away < 0.01 and abs(above - away) < 4 * error
+    away, above, error = ic.compare(ic.train(True, seed)[-1], True)
+    assert away > 0.05 and above < -5 * error
+
+
+# markov_chain.py
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_attention_is_the_chain_weighted_by_the_counts(seed):
+    rng = np.random.default_rng(seed)
+    E, W, x = rng.standard_normal((5, 8)), rng.standard_normal((8, 8)) / 8, rng.integers(5, size=9)
+    weights = np.exp([[E[j] @ W @ E[i] for j in range(5)] for i in range(5)])
+    q = np.bincount(x, minlength=5) * weights[x[-1]]
+    chain = mc.ccmc(mc.base_chain(E, W), np.bincount(x, minlength=5), x[-1])
+    np.testing.assert_allclose(chain, q / q.sum(), rtol=1e-9)
+    np.testing.assert_allclose(mc.attention(E, W, x), q / q.sum(), atol=1e-12)
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_texts_are_what_attention_samples(counts):
+    P, mean = np.array([[0.7, 0.3], [0.1, 0.9]]), 0
+    for text in product(range(2), repeat=4):
+        x, chance = [1, 0], 1
+        for token in text:
+            prompt = x if counts else [1 - x[-1], x[-1]]                # each token once
+            chance *= mc.attention(np.eye(2), np.log(P).T, prompt)[token]
+            x = [*x, token]
+        mean += chance * np.mean(x)
+    shares = mc.generate(np.random.default_rng(0), P, 40_000, 4, counts)
+    assert abs(shares[-1].mean() - mean) < 0.004
+
+
+@pytest.mark.parametrize("seed", [11, 12])
+def test_the_winner_takes_all_and_chance_decides_who(seed):
+    rng = np.random.default_rng(seed)
+    end, base = (mc.generate(rng, mc.P, 300, 5000, counts)[-1] for counts in (True, False))
+    assert (abs(end - 0.5) > 0.4).mean() > 0.95 and 0.2 < (end > 0.5).mean() < 0.4
+    assert abs(base - 0.5).max() < 0.1
+
+
+# attention_svm.py
+
+
+def test_descent_and_steps_follow_the_slopes_of_the_loss():
+    (X, Z, G), K, Q = asv.instance(1, 3, 4, 5)
+
+    def loss(K, Q, mu=0.03):
+        s = np.exp(np.einsum("itd,de,ie->it", X, K @ Q.T, Z))
+        f = (s * G).sum(axis=1) / s.sum(axis=1)
+        return np.log(1 + np.exp(-f)).mean() + mu * ((K ** 2).sum() + (Q ** 2).sum())
+
+    steps = 1e-30j * np.eye(25).reshape(25, 5, 5)
+    dK, dQ, dW = (-np.reshape([loss(*w).imag for w in moved], (5, 5)) for moved in (
+        [(K + h, Q) for h in steps], [(K, Q + h) for h in steps],
+        [(K + h, np.eye(5)) for h in steps]))
+    found = asv.train_KQ(K, Q, X, Z, G, 0.03, steps=1)
+    expected = (K + 0.1 * asv.unit(dK / 1e-30)) @ (Q + 0.1 * asv.unit(dQ / 1e-30)).T
+    np.testing.assert_allclose(found, expected, atol=1e-11)
+    found = asv.train_W(K, X, Z, G, 0.03, steps=1)
+    np.testing.assert_allclose(found, K + 0.1 * asv.unit(dW / 1e-30), atol=1e-11)
+
+
+def test_the_direction_is_exact_where_attention_underflows():
+    X, Z, G = np.array([[[1.0, 0], [0, 1]]]), np.array([[1.0, 0]]), np.array([[1.0, 0]])
+    M, _ = asv.descent(np.diag([2000.0, 0]), X, Z, G)
+    np.testing.assert_allclose(asv.unit(M), np.array([[1, 0], [-1, 0]]) / 2 ** 0.5, rtol=1e-12)
+
+
+def test_both_svms_of_two_samples_are_those_found_by_hand(monkeypatch):
+    delta = np.array([[1, 0], [np.cos(1), np.sin(1)]])                  # tokens delta_i and 0
+    data = (np.stack([delta, 0 * delta], axis=1), np.eye(2), None), None, None
+    monkeypatch.setattr(asv, "instance", lambda seed: data)
+    mean = delta.sum(axis=0) / (1 + np.cos(1))
+    np.testing.assert_allclose(asv.svm("hand", (0, 0), "fro"), delta.T, atol=1e-3)
+    np.testing.assert_allclose(asv.svm("hand", (0, 0), "nuc"), np.outer(mean, [1, 1]), atol=1e-3)
+
+
+@pytest.mark.parametrize("seed", [11, 12])
+def test_w_turns_to_frobenius_and_the_product_to_nuclear(seed):
+    (W, KQ), sigma = asv.experiment(1e-16, seed, 1)
+    assert min(W[0, 0], KQ[1, 0]) > 0.98 and max(W[1, 0], KQ[0, 0]) < 0.95
+    assert sigma[1, 2, 0, 5] < 1e-3 < sigma[1, 1, 0, 5]                 # rank below 6, and 6
+
+
+# next_token.py
+
+
+def test_gradient_is_the_slope_of_the_loss():
+    rng = np.random.default_rng(0)              # tokens occur twice
+    w, x = rng.standard_normal(5), rng.integers(5, size=(9, 5))
+    y = x[np.arange(9), rng.integers(5, size=9)]
+
+    def loss(w):
+        s = np.exp(w[x])
+        return -np.log((s * (x == y[:, None])).sum(axis=1) / s.sum(axis=1)).mean()
+
+    slopes = [loss(w + h).imag / 1e-30 for h in 1e-30j * np.eye(5)]
+    np.testing.assert_allclose(nt.gradient(w, x, y), slopes, rtol=1e-10)
+
+
+@pytest.mark.parametrize("samples, expected", [
+    (nt.SAMPLES, [1, 1, 0, -1, -1]), (nt.ACYCLIC, [1.8, 0.8, -0.2, -1.2, -1.2]),
+    (["abp a", "bcp b", "cap c"], [0.25, 0.25, 0.25, 0, -0.75])])       # a longer cycle
+def test_svms_are_those_found_by_hand(samples, expected):
+    np.testing.assert_allclose(nt.svm(*nt.read(samples)), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", [11, 12])
+def test_in_random_samples_an_scc_is_mixed_as_counted_and_the_rest_vanishes(seed):
+    many, few = np.random.default_rng(seed).integers(1, 6, size=2)
+    w = nt.train(*nt.read(["abp a"] * many + ["abp b"] * few + ["bcp b", "cdp c"]))[-1]
+    assert w[0] - w[1] == pytest.approx(np.log(many / few), abs=0.01)
+    assert min(w[1] - w[2], w[2] - w[3]) > 5
+
+
+# max_margin.py
+
+
+def test_the_direction_is_that_of_steepest_descent():
+    normal = np.random.default_rng(0).standard_normal
+    p, K, G = normal(4), normal((5, 4)), normal(5)
+    slopes = [np.log(1 + np.exp(-(np.exp(K @ q) @ G) / np.exp(K @ q).sum())).imag
+              for q in p + 1e-30j * np.eye(4)]
+    slopes = np.divide(slopes, -1e-30)
+    np.testing.assert_allclose(mm.direction(p, K, G), slopes / np.linalg.norm(slopes),
+                               rtol=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_svm_has_the_largest_margin_of_all_directions(seed):
+    K, phi = np.random.default_rng(seed).standard_normal((6, 2)), np.linspace(0, 2 * np.pi, 50_000)
+    for t in range(6):
+        D, p = K[t] - np.delete(K, t, axis=0), mm.svm(K, t)
+        margin = (D @ [np.cos(phi), np.sin(phi)]).min(axis=0).max().clip(0)
+        assert abs(margin - (0 if p is None else 1 / np.linalg.norm(p))) < 6e-4
+
+
+@pytest.mark.parametrize("G, expected", [([1, 0.9, 0], [1, 1, 0]), ([1, 0.9, 0.9], [1, 0, 0])])
+def test_a_query_selects_a_locally_optimal_token(G, expected):
+    G = np.array(G)
+    assert [mm.locally_optimal(mm.KEYS, G, t) for t in range(3)] == expected
+    ends = [mm.descend(start, mm.KEYS, G)[-1] for start in mm.STARTS]
+    chosen = [(mm.KEYS @ p).argmax() for p in ends]
+    assert all(expected[t] for t in chosen) and len(set(chosen)) == sum(expected)
+    assert max(mm.angle(p, mm.svm(mm.KEYS, t)) for p, t in zip(ends, chosen)) < 1.5

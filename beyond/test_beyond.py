@@ -1,0 +1,764 @@
+"""Tests of beyond/:  python -m pytest beyond/test_beyond.py
+
+Each test states a fact.  What is derived is compared with sts.py, exactly where expectations can be
+written out, or with short runs of train.py.  Statistical tests have a fixed seed.
+"""
+
+import common       # first: it finds plots.py, and gives NumPy one thread
+
+import itertools
+import math
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+import claims
+import converge
+import data
+import fixed
+import lengths
+import plateau
+import plots
+import readings
+import sts
+import train
+import width
+from common import end_error, half_step, multiples
+from converge import STUCK, flow
+from fixed import all_subsets, attention, late_block, late_norm
+from two_numbers import count_steps, descend, late_loss, slopes
+
+
+def all_sequences(T, d, q):
+    """All subsets, each with X = +- sqrt(T d) times every unit matrix: X (n, T, d), y (n, q).
+
+    Up to the third power their moments are those of i.i.d. N(0, 1) tokens.  Where logits do not
+    depend on X and V_e = 0, f is linear in X.  So the means of L, dW and dV are exact.
+    """
+    units = math.sqrt(T * d) * np.eye(T * d).reshape(T * d, T, d)
+    X, y = np.concatenate([units, -units]), np.array(list(itertools.combinations(range(T), q)))
+    return np.tile(X, (len(y), 1, 1)), np.repeat(y, len(X), axis=0)
+
+
+def all_encodings(law, T, d_e):
+    """All E that a law of stochastic encodings can draw (number, T, d_e)."""
+    if law == "rademacher":
+        signs = np.array(list(itertools.product((-1, 1), repeat=T * d_e)))
+        return signs.reshape(-1, T, d_e) / math.sqrt(d_e)
+    return np.array([np.eye(d_e)[list(order)] * np.array(signs)[:, None]
+                     for order in itertools.permutations(range(d_e), T)
+                     for signs in itertools.product((-1, 1), repeat=T)])
+
+
+def follow(path, E, d, q, lr, directions, inside=True, **model):
+    """Gradient descent from zero on all entries of W and V has to go along path (L, numbers of W,
+    alpha), where W is a sum of numbers times directions, and V = alpha V*.
+
+    The mean over the encodings E (number, T, d_e) is inside or outside the loss.  Returns W, V at
+    the end of the path.
+    """
+    X, y = all_sequences(E.shape[1], d, q)
+    V_star = np.eye(d, d + E.shape[2])
+    W, V = np.zeros_like(directions[0]), np.zeros_like(V_star)
+    for t, (L_exact, *numbers, alpha) in enumerate(path.T):
+        parts = [sts.loss_and_grads(W, V, X, y, e, **model) for e in ([E] if inside else E)]
+        L, dW, dV = (sum(part) / len(parts) for part in zip(*parts))
+        assert math.isclose(L, L_exact, rel_tol=1e-12)
+        np.testing.assert_allclose(W, sum(x * D for x, D in zip(numbers, directions)), atol=1e-12)
+        np.testing.assert_allclose(V, alpha * V_star, atol=1e-12)
+        if t < path.shape[1] - 1:
+            W, V = W - lr * dW, V - lr * dV
+    assert path[0, -1] < 0.7 * path[0, 0] and path[1, -1] > 0.3      # it has learnt
+    return W, V
+
+
+# two_numbers.py
+
+
+def test_one_hot_descent_is_two_numbers():
+    T, d, q, lr = 6, 2, 3, 0.5
+    path = descend(lr, 100, T - 1, T, d, q)
+    follow(path, np.eye(T)[None], d, q, lr, [sts.ground_truth(d, T, T)[0]])
+
+
+@pytest.mark.parametrize("inside", (True, False))
+def test_orthonormal_descent_is_two_numbers(inside):
+    T, d_e, d, q, lr = 3, 4, 2, 2, 3.0
+    path = descend(lr, 20, d_e, T, d, q)
+    follow(path, all_encodings("orthonormal", T, d_e), d, q, lr, [sts.ground_truth(d, d_e)[0]],
+           inside)
+
+
+@pytest.mark.parametrize("query", ("sum", "mean"))
+@pytest.mark.parametrize("q", (1, 2))
+def test_descent_of_the_full_model_is_two_numbers(query, q):
+    T, d_e, d, lr = 3, 3, 2, 3.0
+    path = descend(lr, 22, d_e, T, d, q, partial(slopes, query=query))
+    follow(path, all_encodings("orthonormal", T, d_e), d, q, lr, [sts.ground_truth(d, d_e)[0]],
+           attend_to_query=True, query=query)
+
+
+@pytest.mark.parametrize("q", (2, 3, 5))
+def test_the_sum_has_rate_one_over_q(q):
+    """L over late_loss goes to 1, and the slope of log L against log t to -1/q."""
+    L = descend(1.0, 20_000, 20, 10, 5, q, partial(slopes, query="sum"))[0]
+    ratios = [L[t] / late_loss(t, 10, 5, q, "sum", 1.0, 20) for t in (200, 20_000)]
+    assert abs(ratios[1] - 1) < abs(ratios[0] - 1) and abs(ratios[1] - 1) < 0.1
+    slope = math.log(L[20_000] / L[10_000]) / math.log(2)
+    assert math.isclose(slope, -1 / q, rel_tol=0.1)
+
+
+@pytest.mark.parametrize("q", (1, 2, 3))
+def test_the_mean_has_rate_one_over_t(q):
+    query = "sum" if q == 1 else "mean"                     # the same for one selected token
+    L = descend(3.0, 8000, 20, 10, 5, q, partial(slopes, query=query))[0]
+    growth = 1 / late_loss(1.0, 10, 5, q, query, 3.0, 20)
+    assert math.isclose((1 / L[-1] - 1 / L[4000]) / 4000, growth, rel_tol=0.03)
+
+
+def test_on_fixed_sequences_stochastic_encodings_leave_1_plus_d_squared_numbers():
+    """W = a W*, V = [V_x, 0]: so there is little that could memorize."""
+    rng, T, d_e, d, q = np.random.default_rng(0), 3, 4, 2, 2
+    (X, y), (W, V) = sts.sample_sts(rng, 4, T, d, q), map(np.zeros_like, sts.ground_truth(d, d_e))
+    E = all_encodings("orthonormal", T, d_e)
+    for _ in range(5):
+        _, dW, dV = (sum(part) / len(E) for part in zip(*[
+            sts.loss_and_grads(W, V, X, y, e) for e in E]))
+        W, V = W - dW, V - dV
+    np.testing.assert_allclose(W, W[d, d] * sts.ground_truth(d, d_e)[0], rtol=0, atol=1e-13)
+    assert abs(V[:, d:]).max() < 1e-13 and abs(W[d, d]) > 1e-4 and abs(V[0, 1] - V[1, 0]) > 0.01
+
+
+@pytest.mark.parametrize("lr, steps, settings", (
+    (0.5, 500, {"pe": "onehot"}), (1.0, 250, {"law": "orthonormal", "d_e": 16})))
+def test_train_py_follows_the_recursion(lr, steps, settings):
+    """W, V and the last losses of a run on fresh batches are within a few per cent."""
+    T, d, q = 8, 3, 3
+    run = train.train(T=T, d=d, q=q, lr=lr, steps=steps, fresh=True, evaluations=1,
+                      eval_sequences=2, T_test=[], q_test=[], **settings)
+    L, *numbers = descend(lr, steps, settings.get("d_e", T - 1), T, d, q)
+    assert L[-1] < 0.5 * L[0]
+    np.testing.assert_allclose(multiples(run), [path[-1] for path in numbers], rtol=0.05)
+    assert math.isclose(run["loss"][-100:].mean(), L[-100:].mean(), rel_tol=0.1)
+
+
+# plateau.py
+
+
+def with_best_alpha(a, T, d, q):
+    """a, and the alpha where dL/dalpha, which is linear in alpha, is 0."""
+    slope = slopes(a, 0.0, T, d, q)[2]
+    return a, slope / (slope - slopes(a, 1.0, T, d, q)[2])
+
+
+@pytest.mark.parametrize("share, T, d, q", ((0.01, 200, 5, 3), (0.3, 10, 2, 4), (0.5, 8, 1, 1)))
+def test_the_closed_form_is_the_integral_of_the_flow(share, T, d, q):
+    """da / (-dL/da) with the best alpha for each a, by Simpson's rule."""
+    a = np.linspace(0, math.log((T - q) * (1 / share - 1) / q) / 2, 401)
+    L, da, _ = np.transpose([slopes(*with_best_alpha(x, T, d, q), T, d, q) for x in a])
+    assert math.isclose(L[-1], share * d / (2 * q), rel_tol=1e-9)
+    pace = -(T - 1) / (2.0 * da)
+    integral = (a[1] - a[0]) / 3 * (pace[0] + 4 * pace[1:-1:2].sum() + 2 * pace[2:-1:2].sum()
+                                    + pace[-1])
+    assert math.isclose(plateau.flow_steps(share, T, d, q, 2.0, T - 1), integral, rel_tol=1e-6)
+
+
+@pytest.mark.parametrize("T, d, q, lr, N", (
+    (200, 5, 3, 4, 170), (200, 5, 3, 1, 199), (200, 20, 8, 2, 400), (100, 1, 10, 0.5, 99),
+    (50, 5, 3, 1, 49), (50, 5, 3, 1, 100), (100, 5, 3, 4, 150), (30, 2, 1, 1, 40),
+    (60, 5, 2, 2, 120), (400, 10, 5, 3, 200), (100, 3, 5, 2, 60)))
+def test_the_plateau_in_closed_form_is_near_the_recursion(T, d, q, lr, N):
+    counted = count_steps(0.5, T, d, q, lr, N)
+    closed = plateau.plateau(T, d, q, lr, math.inf, N)
+    assert math.isclose(counted, closed, rel_tol=0.025)
+    noisy = plateau.plateau(T, d, q, lr, T * lr / 2, N)         # noise is in the way of W, not of V
+    assert math.isclose(noisy - closed, plateau.flow_steps(0.5, T, d, q, lr, N), rel_tol=1e-9)
+
+
+@pytest.mark.parametrize("n, K", ((64, 1), (32, 2)))
+def test_noise_makes_the_plateau_of_train_py_longer_by_the_derived_factor(n, K):
+    T, d, q, lr = 40, 3, 2, 1.0
+    losses = np.mean([train.train(T=T, d=d, q=q, d_e=T, law="orthonormal", lr=lr, steps=600,
+                                  batch=n, draws=K, fresh=True, seed=seed, evaluations=1,
+                                  T_test=[], q_test=[])["loss"] for seed in range(3)], axis=0)
+    smooth = np.convolve(losses, np.ones(30) / 30, "valid")
+    steps = 15 + (smooth <= d / (4 * q)).argmax()
+    delay = plateau.noise_delay(lr, T, n, K)
+    assert math.isclose(steps / count_steps(0.5, T, d, q, lr, T), delay, rel_tol=0.04)
+    assert math.isclose(steps, plateau.plateau(T, d, q, lr, n, T, K), rel_tol=0.06)
+
+
+@pytest.mark.parametrize("held, least, greatest", [(False, 1.7, 2.3), (True, 0.9, 1.1)])
+def test_noise_in_the_token_PE_block_is_what_makes_the_plateau_longer(held, least, greatest):
+    settings = {"T": 50, "d_e": 100, "law": "orthonormal", "lr": 1.0, "batch": 32, "steps": 1600,
+                "T_test": [], "q_test": [], "eval_sequences": 2}
+    run = plateau.without_noise(0, **settings) if held else train.train(**settings)
+    steps = half_step(*plots.smooth_loss(run), run["config"])
+    exact = count_steps(0.5, 50, 5, 3, 1.0, 100)
+    assert least < steps / exact < greatest         # by the formula 1.78 and 1
+
+
+# lengths.py, data.py
+
+
+def test_stochastic_loss_is_the_loss_at_other_lengths_and_sizes():
+    T, d_e, d, q, lr = 3, 4, 2, 2, 3.0
+    path = descend(lr, 20, d_e, T, d, q)
+    W, V = follow(path, all_encodings("orthonormal", T, d_e), d, q, lr,
+                  [sts.ground_truth(d, d_e)[0]])
+    for T_test, q_test in (2, 1), (3, 2), (3, 1), (4, 2), (4, 3):
+        E = all_encodings("orthonormal", T_test, d_e)
+        exact = sts.loss(W, V, *all_sequences(T_test, d, q_test), E)
+        L = lengths.stochastic_loss(*path[1:], T_test, d, q_test)
+        assert math.isclose(L[-1], exact, rel_tol=1e-12) and L.shape == path[1].shape
+
+
+def test_the_dip_at_another_size_is_where_the_output_first_has_the_right_scale():
+    """alpha s passes 1 while alpha overshoots, so the error falls, rises, and falls again."""
+    _, a, alpha = descend(5.0, 8000, 300, 200, 5, 3)
+    error = lengths.stochastic_loss(a, alpha, 200, 5, 8)
+    scale = lengths.output_scale(a, alpha, 200, 8)
+    rising = np.flatnonzero(np.diff(error) > 0)
+    assert abs(scale[rising[0]] - 1) < 0.06 and scale[rising[-1] + 1] > 1.5
+    assert error[rising[-1] + 1] > 1.5 * error[rising[0]] > 5 * error[-1]
+    assert math.isclose(alpha.max(), (1 + math.sqrt(200 / 3)) / 2, rel_tol=0.03)
+    s = scale[1:] / alpha[1:]                               # with the best scale there is no dip
+    best = 1 - s ** 2 / (s ** 2 + (1 - s) ** 2 * 8 / 192)
+    assert (np.diff(best) < 1e-12).all()
+
+
+def ideal(a, alpha, **settings):
+    """A run with W = a W* and V = alpha V*."""
+    c = train.Settings(T=20, d=3, q=2, **settings)
+    W, V = sts.ground_truth(3, c.d_e)
+    return {"config": c, "W": a * W, "V": alpha * V}
+
+
+@pytest.mark.parametrize("T, q", [(20, 2), (40, 2), (400, 2), (20, 1), (20, 5), (300, 6)])
+def test_scaled_logits_keep_the_attention_of_training(T, q):
+    """Exactly, for orthonormal encodings and W = a W*."""
+    run = ideal(2.5, 1.2, law="orthonormal", d_e=400)
+    X, y, E = train.held_out(run | {"tests": np.array([[T, q]])}, 0, 1)
+    P = sts.attention(run["W"] * lengths.length_factor(run, T, q), X, y, E[0])
+    s = 2 * math.exp(2.5) / (2 * math.exp(2.5) + 18)
+    np.testing.assert_allclose(np.take_along_axis(P, y, axis=1).sum(axis=1), s, rtol=1e-6)
+    a = lengths.scaled(2.5, 20, 2, T, q)
+    assert lengths.output_scale(a, 1.2, T, q) == pytest.approx(1.2 * s)
+
+
+def test_the_errors_are_those_of_the_weights_as_they_are_and_scaled():
+    run = ideal(2.5, 1.2, law="orthonormal", d_e=100, eval_draws=3)
+    logits = 2.5, lengths.scaled(2.5, 20, 2, 60, 2)
+    for found, a in zip(lengths.end_errors(run, 60, 5000), logits):
+        exact = lengths.stochastic_loss(a, 1.2, 60, 3, 2) * 4 / 3
+        assert found == pytest.approx(exact, rel=0.15) and exact > 0.001
+
+
+def test_fixed_encodings_are_scaled_by_the_logit_that_trained_positions_have():
+    run = train.train(T=8, d=2, q=2, d_e=16, lr=0.5, steps=40, pe="fixed")
+    E, B = run["E"], run["W"][2:, 2:]
+    own = np.mean([e @ B @ e for e in E[:8]])
+    factor = lengths.length_factor(run, 14, 2)
+    assert factor == pytest.approx(lengths.scaled(own, 8, 2, 14, 2) / own, rel=1e-5)
+    X, y = sts.sample_sts(train.stream(run["config"], "tests", 14, 2), 50, 14, 2, 2, np.float32)
+    np.testing.assert_allclose(lengths.end_errors(run, 14, 50), [
+        sts.loss(W, run["V"], X, y, E[:14]) * 2 for W in (run["W"], factor * run["W"])], rtol=1e-4)
+
+
+@pytest.mark.parametrize("a", (0, 5))
+def test_d_sequences_are_fitted_by_any_attention_and_more_by_the_task_only(a):
+    rng = np.random.default_rng(0)
+    for N in 2, 3, 4, 40:
+        left = np.mean([data.fit(rng, N, 10, 3, 2, a) for _ in range(50)])
+        assert left < 1e-12 if N <= 3 else left > 1e-6
+    exact = 8 / (2 * math.exp(2 * a) + 8)           # of many, with the best alpha: plateau.py
+    assert data.fit(rng, 40_000, 10, 3, 2, a) == pytest.approx(exact, rel=0.03)
+
+
+# fixed.py
+
+
+@pytest.mark.parametrize("d_e, q", ((9, 3), (4, 2), (3, 1)))       # 6 trained encodings: S singular
+def test_gradient_descent_on_all_weights_is_that_on_C_and_alpha(d_e, q):
+    """With Gaussian encodings of any length, and all subsets.  At lr 0.7 rounding errors grow."""
+    T, d, lr = 6, 2, 0.2
+    E, (X, y) = np.random.default_rng(1).standard_normal((T, d_e)) * 0.7, all_sequences(T, d, q)
+    W, V, C, alpha = np.zeros((d + d_e, d + d_e)), np.zeros((d, d + d_e)), np.zeros((T, T)), 0.0
+    for _ in range(200):
+        L, dW, dV = sts.loss_and_grads(W, V, X, y, E)
+        W, V = W - lr * dW, V - lr * dV
+        C, alpha = fixed.step(E @ E.T, C, alpha, d, lr, all_subsets(T, q))
+    exact = np.pad(E.T @ C @ E, ((d, 0), (d, 0)))
+    np.testing.assert_allclose(W, exact, rtol=0, atol=1e-12 * abs(exact).max())
+    np.testing.assert_allclose(V, alpha * np.eye(d, d + d_e), rtol=0, atol=1e-12)
+    assert L < 0.65 * d / (2 * q)                                   # it has learnt
+
+
+def test_a_pace_of_many_is_many_steps_of_alpha_and_one_long_step_of_C():
+    rng, T, d, Y = np.random.default_rng(0), 7, 3, all_subsets(7, 2)
+    S, C = rng.standard_normal((2, T, T))
+    far, alpha_far = fixed.step(S, C, 0.4, d, 0.1, Y, pace=5)
+    near, alpha = fixed.step(S, C, 0.4, d, 0.1, Y)
+    np.testing.assert_allclose(far - C, 5 * (near - C), rtol=1e-12, atol=1e-15)
+    for _ in range(4):
+        _, alpha = fixed.step(S, C, alpha, d, 0.1, Y)
+    assert math.isclose(alpha, alpha_far, rel_tol=1e-12)
+    assert [t for t, _, _ in fixed.descend(np.eye(7), 7, d, 2, 0.1, 20, rng, pace=5)] == [5, 10,
+                                                                                          15, 20]
+
+
+@pytest.mark.parametrize("T, q", ((7, 3), (8, 2), (5, 5)))
+def test_subsets_are_uniform_and_some_are_disjoint(T, q):
+    Y, k = fixed.subsets(np.random.default_rng(0), 30_000, T, q), T // q
+    assert (Y.sum(axis=1) == q).all() and 30_000 <= len(Y) < 30_000 + k
+    assert Y.reshape(-1, k, T).sum(axis=1).max() == 1
+    pairs, all_pairs = Y.T @ Y / len(Y), all_subsets(T, q).T @ all_subsets(T, q)
+    np.testing.assert_allclose(pairs, all_pairs / math.comb(T, q),      # five standard errors
+                               atol=5 * 0.5 / math.sqrt(30_000 / k))
+
+
+def test_the_error_is_the_loss_of_the_model_at_other_lengths_and_sizes():
+    """A random C; at a shorter length, and at longer ones, where positions are new."""
+    rng, T, d, d_e, alpha = np.random.default_rng(0), 5, 2, 4, 1.3
+    E, C = rng.standard_normal((7, d_e)), rng.standard_normal((T, T))
+    W, V = np.pad(E[:T].T @ C @ E[:T], ((d, 0), (d, 0))), alpha * np.eye(d, d + d_e)
+    for T_test, q_test in (4, 2), (5, 1), (6, 3), (7, 2):
+        exact = sts.loss(W, V, *all_sequences(T_test, d, q_test), E[:T_test]) * 2 * q_test / d
+        found = fixed.error(E, T, C, alpha, all_subsets(T_test, q_test))
+        assert math.isclose(found, exact, rel_tol=1e-12)
+
+
+@pytest.mark.parametrize("T, d_e", ((3, 2), (2, 4)))
+def test_the_first_step_gives_new_positions_this_share_of_a_logit(T, d_e):
+    """From C = 0, for all random signs; and trained ones (T + d_e - 1)/T of stochastic ones."""
+    shares, blocks, Y = [], [], all_subsets(T, 1)
+    for E in all_encodings("rademacher", T + 1, d_e):
+        C, _ = fixed.step(E[:T] @ E[:T].T, np.zeros((T, T)), 1.0, 2, 1.0, Y)
+        blocks.append(E[:T].T @ C @ E[:T])
+        shares.append((E @ blocks[-1] * E).sum(axis=1))
+    *trained, new = np.mean(shares, axis=0)
+    share = fixed.new_position_share(T, d_e)
+    assert math.isclose(new / np.mean(trained), share, rel_tol=1e-12)
+    np.testing.assert_allclose(np.mean(blocks, axis=0), new * np.eye(d_e), atol=1e-12)   # e.e = 1
+
+
+def test_the_late_block_is_the_least_and_its_multipliers_give_what_other_sizes_keep():
+    """C* and N, for q = 3; and D at loss near 0, with the ties of kept_error, is along C*."""
+    rng, T, q, Y = np.random.default_rng(0), 7, 3, all_subsets(7, 3)
+    E = rng.choice([-1, 1], (T, 30)) / math.sqrt(30)
+    S, (C, M) = E @ E.T, fixed.late_block(E @ E.T)
+    np.testing.assert_allclose(S @ C @ S, M, atol=1e-12)
+    np.testing.assert_allclose(M @ Y[5] - Y[5], (M @ Y[5] - Y[5])[0], atol=1e-12)    # lead 1
+    assert fixed.late_norm(S) == pytest.approx(((E.T @ C @ E) ** 2).sum())
+    np.testing.assert_allclose(C.sum(axis=0), 0, atol=1e-12)     # least: <C*, 1 v^T> = 0 for all v
+    mu, x = fixed.multipliers(S, q), np.ones(T)
+    assert mu.min() > 0 and mu.sum() == pytest.approx(fixed.late_norm(S))
+    for _ in range(50):
+        x = (x.mean() + np.sqrt(x.mean() ** 2 + 4 * T * mu)) / (2 * T)
+    a, x = 12.0, x / x.max()
+    M = np.diag(a - np.log(x)) + np.log(x)[:, None] / q         # leads a - ln x, equal if selected
+    P = fixed.attention(M, Y)
+    alpha = (P * Y).sum() / (q * (P * P).sum())
+    _, D, _ = fixed.slopes(P, alpha, 1, Y)
+    found = np.diag(D) - D.sum(axis=1) / q
+    np.testing.assert_allclose(found / found.sum(), mu / mu.sum(), rtol=1e-3)
+    kept = fixed.kept_error(S, q, all_subsets(T, 5))
+    assert fixed.error(np.eye(T), T, M, alpha, all_subsets(T, 5)) == pytest.approx(kept, rel=1e-3)
+
+
+def test_a_run_of_train_py_has_the_errors_of_the_recursion():
+    """At its own length, at twice the length and at another size; and the new positions' logit."""
+    run = train.train(T=12, d=3, q=2, d_e=16, pe="fixed", lr=1.0, steps=600, fresh=True, batch=512,
+                      evaluations=1, eval_sequences=8000, T_test=[24], q_test=[4])
+    rng, c, E = np.random.default_rng(0), run["config"], run["E"]
+    *_, (t, C, alpha) = fixed.descend(E, c.T, c.d, c.q, c.lr, c.steps, rng)
+    exact = [fixed.error(E, c.T, C, alpha, fixed.subsets(rng, 8000, *test))
+             for test in run["tests"].tolist()]
+    np.testing.assert_allclose(run["error"][-1] * 2 * run["tests"][:, 1] / c.d, exact, rtol=0.1)
+    assert t == c.steps and exact[0] < 0.5
+    B = E[:12].T @ C @ E[:12]
+    ratio = fixed.new_over_trained(E, 12, B)
+    assert fixed.new_over_trained(E, 12, run["W"][3:, 3:]) == pytest.approx(ratio, rel=0.05)
+
+
+# converge.py, FIXED.md and its proofs
+
+
+def end_threshold(T, q, d):
+    """eps_0: where L is at most this once, the flow takes it to 0 (Theorem 2)."""
+    K = 1.5 * math.sqrt(T) + (q > 1) * (3 * q + 2.4 * q * math.sqrt((q + 1) * (T - q)))
+    return d / (8 * math.comb(T, q) * K ** 2)
+
+
+def step_bound(S, d, q):
+    """H: below eps_0 a step of lr <= 1/H lowers L (Theorem 2)."""
+    return 2 + 7 * d * q * np.linalg.norm(S, 2) ** 2
+
+
+def ties(T, q):
+    """Lambda, as a matrix on entries of X: selected logits minus their mean, in every subset."""
+    return np.array([np.outer(np.eye(T)[j] - y / q, y).ravel()
+                     for y in all_subsets(T, q) for j in np.flatnonzero(y)])
+
+
+def tied(m, b, q):
+    """The M of Lemma T, with ties and leads m."""
+    return np.diag(m) - m[:, None] / q + b
+
+
+def near_orthonormal(rng, T, spread):
+    E = np.eye(T) + spread * rng.standard_normal((T, T))
+    return E @ E.T
+
+
+@pytest.mark.parametrize("T, q", ((3, 2), (6, 2), (4, 3), (6, 3), (7, 5), (7, 6), (8, 4)))
+def test_ties_leave_2_T_numbers_and_a_least_singular_value(T, q):
+    """Lemma T, (i) for q >= 3: the kernel is M's form; and (ii)."""
+    squares = np.linalg.eigvalsh(ties(T, q).T @ ties(T, q))
+    zero = squares < 1e-9 * squares[-1]
+    assert zero.sum() == (2 * T if q > 2 else T * (T + 1) // 2)
+    least = (T - 1) * math.comb(T - 4, q - 3) / q if q > 2 else 1.0
+    assert squares[~zero][0] == pytest.approx(least) and least >= 1
+    if q > 2:
+        rng, Y = np.random.default_rng(0), all_subsets(T, q)
+        X = tied(m := rng.standard_normal(T), rng.standard_normal(T), q)
+        assert abs(ties(T, q) @ X.ravel()).max() < 1e-12
+        lead = (Y * (Y @ X.T)).sum(axis=1)[:, None] / q - Y @ X.T
+        np.testing.assert_allclose(lead[Y == 0], np.broadcast_to(m, Y.shape)[Y == 0], atol=1e-12)
+
+
+def test_the_curvature_of_L_is_below_the_bound_of_a_step():
+    """In (B, sqrt(d) alpha), by differences; it is above a tenth of the bound somewhere."""
+    rng, ratios = np.random.default_rng(0), []
+    for _ in range(60):
+        T, d = int(rng.integers(2, 5)), float(rng.choice([1, 3, 10]))
+        q, E = int(rng.integers(1, T)), rng.standard_normal((T, T))
+        E *= np.exp(rng.standard_normal((T, 1)))
+        Y, scale = all_subsets(T, q), rng.choice([0.1, 1, 3]) / np.linalg.norm(E, 2) ** 2
+
+        def slope(x):
+            P = attention(E @ x[:-1].reshape(T, T) @ E.T, Y)
+            _, dM, dalpha = fixed.slopes(P, x[-1] / math.sqrt(d), d, Y)
+            return np.append(E.T @ dM @ E, dalpha / math.sqrt(d))
+        x = np.append(rng.standard_normal(T * T) * scale, rng.uniform(0.5, 1.5) * math.sqrt(d))
+        H = np.array([slope(x + e) - slope(x - e) for e in 1e-5 * np.eye(len(x))]) / 2e-5
+        ratios.append(np.linalg.norm(H + H.T, 2) / 2 / step_bound(E @ E.T, d, q))
+    assert 0.1 < max(ratios) <= 1 and step_bound(2 * np.eye(3), 1, 2) == 58
+
+
+@pytest.mark.parametrize("q", (1, 2, 3))
+def test_near_loss_0_the_proofs_hold_with_their_constants(q):
+    """Section 4: Gamma >= 2 L (1 - K eta), and not with K/100; the rate, and that of a step."""
+    rng, T, d, Y = np.random.default_rng(0), 5, 2.0, all_subsets(5, q)
+    needed, rates, steps = [], [], []
+    threshold, n, Lambda = end_threshold(T, q, d), len(Y), ties(T, q)
+    K, inverse = math.sqrt(d / 8 / n / threshold), np.linalg.pinv(Lambda, rcond=1e-9)
+    for noise in np.append(np.zeros(100), 10 ** rng.uniform(-5, -0.5, 1000)):
+        S = near_orthonormal(rng, T, 0.05)
+        G, N = np.linalg.inv(S), late_norm(S)
+        M = tied(rng.uniform(4, 14) + rng.standard_normal(T) / 10, rng.standard_normal(T), q)
+        M += (q > 1) * noise * rng.standard_normal((T, T))
+        P = attention(M, Y)
+        alpha = (P * Y).sum() / (q * (P * P).sum()) + rng.choice([0, noise]) * rng.standard_normal()
+        L, D, h = fixed.slopes(P, alpha, d, Y)
+        eta, Z = math.sqrt(2 * n * L / d), (inverse @ Lambda @ M.ravel()).reshape(T, T)
+        if L < 100 * threshold:
+            gamma = (alpha - 1) * h - (D * (late_block(S)[1] - Z)).sum()
+            needed.append((1 - gamma / (2 * L)) / eta)
+        if L <= threshold:
+            longest = (math.sqrt(N) + 1.2 * q * eta * np.linalg.norm(G, 2) * (q > 1)) ** 2
+            rate = 4 * (1 - K * eta) ** 2 / (longest + 2 * T * L)
+            rates.append(((D * (S @ D @ S)).sum() + h ** 2 / d) / L ** 2 / rate)
+        if threshold / 100 < L <= threshold:                    # below, rounding is in the way
+            lr = 1 / step_bound(S, d, q)
+            C, alpha = fixed.step(S, G @ M @ G, alpha, d, lr, Y)
+            after = fixed.slopes(attention(S @ C @ S, Y), alpha, d, Y)[0]
+            steps.append((1 / after - 1 / L) / (lr / 2 * rate))
+    assert len(needed) > 500 and K / 100 < max(needed) <= K
+    assert len(rates) > 100 and 1 <= min(rates) < 1.2
+    assert len(steps) > 20 and 1 <= min(steps) < 3
+    assert end_threshold(4, 3, 1) == pytest.approx(1 / (32 * (3 + 9 + 14.4) ** 2))
+
+
+def test_the_least_norm_is_that_of_a_block_and_needs_the_multipliers():
+    """m . Phi m is the least over b, by least squares; N^ is N where no multiplier is negative."""
+    rng, T, q, equal = np.random.default_rng(0), 5, 3, []
+    for spread in (0.1, 0.2, 0.3) * 2 + (0.8,) * 20:
+        S = near_orthonormal(rng, T, spread)
+        mu, N, least = fixed.multipliers(S, q), late_norm(S), converge.least_norm(S, q)
+        Phi = converge.lead_form(S, q)
+        np.testing.assert_allclose(Phi.sum(axis=1), mu, atol=1e-9 * abs(mu).max())
+        assert mu.sum() == pytest.approx(N)
+        root = np.linalg.cholesky(np.linalg.inv(S))                     # |X|_S = |root^T X root|
+        m = 1 + rng.exponential(1, T)
+        units = np.array([(root.T @ tied(np.zeros(T), b, q) @ root).ravel() for b in np.eye(T)])
+        own = (root.T @ tied(m, np.zeros(T), q) @ root).ravel()
+        b = np.linalg.lstsq(units.T, -own, rcond=None)[0]
+        assert m @ Phi @ m == pytest.approx(((own + b @ units) ** 2).sum())
+        assert least <= min(N, m @ Phi @ m) * (1 + 1e-9)
+        equal.append((mu.min() >= 0, math.isclose(least, N, rel_tol=1e-9)))
+    assert all(a == b for a, b in equal) and {a for a, _ in equal} == {True, False}
+
+
+def test_the_flow_is_that_of_small_steps():
+    """At three times, to a few parts in ten thousand; q = 2."""
+    T, q, d, lr, S = 4, 2, 3.0, 0.002, near_orthonormal(np.random.default_rng(0), 4, 0.3)
+    for end in 1, 4, 20:
+        *_, (t, M, alpha, L) = flow(S, d, q, end)
+        *_, (_, C, beta) = fixed.descend(np.linalg.cholesky(S), T, d, q, lr, round(end / lr))
+        assert t == end
+        np.testing.assert_allclose(M, S @ C @ S, atol=0.003 * abs(M).max())
+        assert alpha == pytest.approx(beta, rel=0.003)
+        exact = fixed.slopes(attention(M, all_subsets(T, q)), alpha, d, all_subsets(T, q))[0]
+        assert exact == pytest.approx(L) and L < d / (2 * q)
+    assert L < 0.2 * d / (2 * q)
+
+
+@pytest.mark.parametrize("E, q, ratio", (
+    (np.random.default_rng(16).standard_normal((5, 5)), 3, 0.464),
+    (np.linalg.cholesky(1.5 * np.eye(5) + 2), 2, None), (np.diag([1, 1.1, 1.2, 1.3]), 1, None)))
+def test_t_L_tends_to_a_quarter_of_the_least_norm(E, q, ratio):
+    """From zero; the least norm is N itself in the last two cases, near x I + z 1 1^T."""
+    S, N = E @ E.T, late_norm(E @ E.T)
+    least = converge.least_norm(S, q) if ratio else N
+    assert not ratio or least / N == pytest.approx(ratio, abs=0.001)
+    *_, (t, M, alpha, L) = flow(S, 5, q, 1e6 * N, tolerance=1e-3)
+    assert 4 * t * L == pytest.approx(least, rel=0.005) and alpha == pytest.approx(1, abs=0.001)
+
+
+def test_at_rank_T_minus_1_the_normal_vector_decides():
+    """Where it allows it, the proof's M is of the form E B E^T, and 40 M has no error."""
+    rng, T, q, answers, Y = np.random.default_rng(0), 6, 3, [], all_subsets(6, 3)
+    for _ in range(40):
+        nu = rng.uniform(-0.2, 1, T) * rng.choice([-1, 1])
+        E = np.linalg.svd(nu[None])[2][1:].T @ rng.standard_normal((T - 1, T - 1))
+        up = nu * np.sign(nu.sum())
+        m = 1 / (up.sum() / q - up)
+        X, inverse = tied(m, (m @ up / q - m * up) / up.sum(), q), np.linalg.pinv(E)
+        np.testing.assert_allclose(E @ inverse @ X @ inverse.T @ E.T, X, atol=1e-8 * abs(X).max())
+        answers.append(converge.can_vanish(E, q))
+        assert (m.min() > 0) == answers[-1]
+        if answers[-1]:
+            assert abs(attention(X * 40 / m.min(), Y) - Y / q).max() < 1e-6
+    assert set(answers) == {True, False}
+
+
+def test_rank_T_can_vanish_and_lower_ranks_keep_an_error():
+    """0.10717, 0.20183 and 0.4 are the least known, over all M of such a rank."""
+    rng, T, q = np.random.default_rng(0), 6, 3
+    assert converge.can_vanish(rng.standard_normal((T, T)), q)
+    assert not converge.can_vanish(np.eye(T)[:, 1:], q)                 # one encoding is 0
+    assert converge.can_vanish(centred := np.eye(T) - 1 / T, q)         # nu = 1
+    assert not any(converge.can_vanish(centred @ rng.standard_normal((T, T - 2)), q)
+                   for _ in range(50))
+    assert converge.flow_error(centred, 5, q, 1e5) < 1e-4
+    for r, least in (T - 2, 0.10717), (T - 3, 0.20183), (1, 0.39999):
+        found = converge.flow_error(rng.standard_normal((T, r)), 5, q, 1e5)
+        assert found > least and (r >= T - q or found > converge.rank_bound(T, q, r) > 0)
+    circle = np.array([[np.cos(x), np.sin(x)] for x in range(5)])       # q = 1 needs rank 2 only
+    assert fixed.error(circle, 5, 50 * np.linalg.pinv(circle @ circle.T), 1.0,
+                       all_subsets(5, 1)) < 1e-6
+    assert converge.rank_bound(10 ** 9, 3, 5) == pytest.approx(1 / 7 / (27 * 36))  # does not fade
+    assert converge.rank_bound(12, 3, 8) == pytest.approx(1 / 100 / (27 * 81))
+
+
+def test_three_encodings_stick_at_a_quarter_though_their_loss_could_vanish():
+    """Example 5, by gradient descent at two rates: position 0 takes all attention on {0, 2}."""
+    q, d, Y, states = 2, 5, all_subsets(3, 2), []
+    S = STUCK @ STUCK.T
+    assert fixed.error(STUCK, 3, 40 * late_block(S)[0], 1.0, Y) < 1e-20
+    for lr, steps in (0.01, 2000), (0.01, 10_000), (0.005, 20_000):
+        *_, (_, C, alpha) = fixed.descend(STUCK, 3, d, q, lr, steps)
+        M = S @ C @ S
+        gaps = (M[0] - M[1:]) @ Y[1]
+        states.append(np.array([(M[0] - M[2]) @ Y[0], (M[2] - M[0]) @ Y[2], *gaps]))
+        assert abs(fixed.error(STUCK, 3, C, alpha, Y) - 0.25) < 0.003 and abs(alpha - 0.75) < 0.003
+    l_01, l_12, *gaps = states[1] - states[0]           # leads on {0, 1} and {1, 2}
+    np.testing.assert_allclose(gaps, [3 * l_12, 3 * l_12 + 0.6 * l_01], rtol=0.01)     # FIXED.md
+    np.testing.assert_allclose(states[2], states[1], rtol=0.01)
+
+
+def test_two_encodings_stay_wrong_from_some_starts_but_not_from_zero():
+    """Proposition 6 and its constants; the wrong lead falls twice as fast as the other grows."""
+    E, d, Y, k = np.array([[1.0, 0], [2, 1]]), 5, all_subsets(2, 1), 6.1
+    S, G = E @ E.T, np.linalg.inv(E @ E.T)
+    assert 84 * math.exp(-k) * S[1, 1] < min(S[0, 0], S[0, 1] - S[0, 0])
+    for alpha in 0.25, 0.75:
+        C, before = G @ np.array([[2.0, 2 + k], [0, 0]]) @ G, None
+        for t in range(10_001):
+            M = S @ C @ S
+            x, z = M[0, 0] - M[1, 0], M[1, 1] - M[0, 1]
+            assert x >= 2 - 1e-9 and x + z <= -k + 1e-9 and 0.25 <= alpha <= 0.75
+            if t == 5000:
+                before = x, z
+            C, alpha = fixed.step(S, C, alpha, d, 0.02, Y)
+        assert fixed.error(E, 2, C, alpha, Y) == pytest.approx(0.75, abs=0.005)
+        assert (z - before[1]) / (x - before[0]) == pytest.approx(-2, rel=0.01)
+    assert converge.flow_error(E, d, 1, 1000) < 0.002
+
+
+# width.py, readings.py
+
+
+@pytest.mark.parametrize("K", (1, 4))
+def test_the_error_for_random_signs_is_that_of_the_model(K):
+    """At 3 W*, 1.4 V*, with other encodings for each batch of 8 sequences; 5 standard errors."""
+    rng, T, d, q, d_e = np.random.default_rng(0), 12, 2, 3, 20
+    W, V = sts.ground_truth(d, d_e)
+    losses = []
+    for _ in range(300):
+        X, y = sts.sample_sts(rng, 8, T, d, q)
+        E = sts.positional_encoding("rademacher", T, d_e, rng, K)
+        losses.append(sts.loss(3 * W, 1.4 * V, X, y, E) * 2 * q / d)
+    error = width.signs_error(3, 1.4, width.random_scores(rng, T, d_e, q, 20_000), q, K)
+    assert abs(np.mean(losses) - error) < 5 * np.std(losses) / math.sqrt(300)
+
+
+@pytest.mark.parametrize("K", (1, math.inf))
+def test_descent_with_random_signs_is_two_numbers(K):
+    """With the scores of all encodings; K = inf is the expectation inside the loss."""
+    T, d_e, d, q, lr = 3, 2, 2, 2, 3.0
+    E = all_encodings("rademacher", T, d_e)
+    scores = (E @ E[:, :q].sum(axis=1)[:, :, None])[:, :, 0]
+
+    def slopes(a, alpha, T, d, q):
+        L, da, dalpha = (d / (2 * q) * width.signs_error(*point, scores, q, K) for point in (
+            (a, alpha), (a + 1e-30j, alpha), (a, alpha + 1e-30j)))
+        return L, da.imag / 1e-30, dalpha.imag / 1e-30
+
+    path = descend(lr, 15, d_e, T, d, q, slopes)
+    follow(path, E, d, q, lr, [sts.ground_truth(d, d_e)[0]], inside=K > 1)
+
+
+@pytest.mark.parametrize("q, K", ((3, 1), (3, 4), (3, 16), (2, 1)))
+def test_the_best_weights_have_the_least_error_which_is_a_floor_for_q_above_2(q, K):
+    scores = width.random_scores(np.random.default_rng(0), 20, 80, q, 100)
+    a, alpha = width.best_weights(scores, q, K)
+    least = width.signs_error(a, alpha, scores, q, K)
+    for other in itertools.product(np.geomspace(0.5, 60, 40), np.geomspace(0.5, 10, 12)):
+        assert width.signs_error(*other, scores, q, K) > 0.99 * least
+    assert least < 1e-4 if q == 2 else least > 0.002
+
+
+@pytest.mark.parametrize("T, q, K, trained", ((20, 3, 16, True), (100, 3, 1, False),
+                                              (100, 4, 16, False)))
+def test_the_needed_width_is_where_the_error_crosses(T, q, K, trained):
+    """On either side of it, with (a, alpha) from other draws than the error."""
+    rng = np.random.default_rng(0)
+    value = width.needed_width(T, q, 0.1, K, rng, trained)
+    for d_e, sign in (math.floor(0.88 * value), 1), (math.ceil(1.12 * value), -1):
+        a, alpha = width.best_weights(width.random_scores(rng, T, d_e, q), q, 1 if trained else K)
+        error = width.signs_error(a, alpha, width.random_scores(rng, T, d_e, q), q, K)
+        assert sign * (error - 0.1) > 0 and abs(error - 0.1) < 0.06
+
+
+def test_a_long_encoding_follows_the_recursion_of_two_numbers():
+    """Scores are those of orthonormal encodings then, but for a few per cent."""
+    T, d, q, d_e, lr, steps = 8, 3, 2, 20_000, 4.0, 30_000
+    scores = width.random_scores(np.random.default_rng(0), T, d_e, q, 50)
+    path = np.transpose(list(readings.stochastic(scores, d, q, d_e, lr, steps, 1)))
+    _, a, alpha = descend(lr, steps, d_e, T, d, q)
+    assert path[0, -1] == steps and (np.diff(path[1]) <= 0.0201).all() and a[-1] > 0.5
+    np.testing.assert_allclose(path[1:, -1], (a[-1], alpha[-1]), rtol=0.03)
+
+
+@pytest.mark.parametrize("K", (1, 3))
+def test_stochastic_runs_of_train_py_have_the_numbers_and_errors_of_readings_py(K):
+    """a, alpha, and the errors at twice the length with one draw in a test and with 16."""
+    T, d, q, d_e, rng = 10, 3, 3, 24, np.random.default_rng(0)
+    run = train.train(T=T, d=d, q=q, d_e=d_e, lr=1.0, steps=1200, draws=K, batch=512, fresh=True,
+                      evaluations=1, T_test=[20], q_test=[5])
+    *_, (t, a, alpha) = readings.stochastic(
+        width.random_scores(rng, T, d_e, q, 300), d, q, d_e, 1.0, 1200, K)
+    assert t == 1200 and a > 1
+    np.testing.assert_allclose(multiples(run), (a, alpha), rtol=0.06)
+    for length, size in run["tests"].tolist():
+        scores = width.random_scores(rng, length, d_e, size, 3000)
+        for draws in 1, 16:
+            exact = width.signs_error(a, alpha, scores, size, draws)
+            assert end_error(run, length, size, draws) == pytest.approx(exact, rel=0.15)
+
+
+# claims.py, common.py
+
+
+t = np.arange(41) * 100
+SMALL = {"T": 8, "d": 2, "q": 2, "d_e": 12, "steps": 300, "lr": 1.0, "batch": 64, "fresh": True,
+         "evaluations": 1, "eval_sequences": 9, "T_test": [12], "q_test": [3]}
+
+
+def curve(end, factor):
+    """A curve (1, 1, m) that half of training multiplies by a factor, until its end."""
+    return end * factor ** (t / 2000 - 2)[None, None]
+
+
+@pytest.mark.parametrize("end, factor, converges, levels_off", [
+    (0.01, 1.0, "seen", "seen"),            # level near 0
+    (0.5, 1.0, "not seen", "seen"),
+    (0.2, 0.86, "not seen", "not seen"),
+    (0.49, 0.84, "seen", "not seen"), (0.51, 0.5, "not seen", "not seen"),
+    (0.2, 0.91, "not seen", "seen"),
+    (np.nan, 0.5, "not seen", "not seen")])
+def test_a_curve_converges_or_levels_off(end, factor, converges, levels_off):
+    good, level = curve(0.01, 0.5), curve(0.5, 1.0)
+    in_part = "in part" if converges == "seen" else "not seen"
+    assert claims.converges("text", curve(end, factor), t, "0.1")[-1] == in_part
+    found = curve(end, factor)
+    for curves in found, np.concatenate([good, found]), np.concatenate([good, found], axis=1):
+        assert claims.converges("text", curves, t)[-1] == converges
+    for curves in found, np.concatenate([level, found]), np.concatenate([level, found], axis=1):
+        assert claims.levels_off("text", curves, t)[-1] == levels_off
+
+
+def test_the_second_half_is_a_line_through_all_its_logarithms():
+    found = np.random.default_rng(0).uniform(1, 2, 41)
+    slope, _ = np.polyfit(t[20:], np.log(found[20:]), 1)
+    assert claims.second_half(found, t) == pytest.approx(np.exp(2000 * slope))
+
+
+def test_block_measures_the_block_where_the_ground_truth_is_the_identity():
+    u, v = np.array([1.0, 2, 3, 4, 5]), np.array([2.0, 7, 1, 8, 2])         # d = 2, d_e = 3
+    run = {"config": train.Settings(d=2, d_e=3), "W": np.outer(u, v), "V": np.outer(u[:2], v)}
+    assert claims.block(run, "W") == pytest.approx(
+        (50 * 69 / (55 * 122), 45 / np.sqrt(3 * 50 * 69), np.sqrt(55 * 122 - 50 * 69)))
+    assert claims.block(run, "V") == pytest.approx(
+        (53 / 122, 16 / np.sqrt(2 * 5 * 53), np.sqrt(5 * 122 - 5 * 53)))
+
+
+def test_curves_are_multiplied_to_end_at_the_error_of_2048_new_sequences():
+    runs = {f"gd {pe}": [train.train(pe=pe, **SMALL)] for pe in ("stochastic", "fixed")}
+    for curve, (run,) in zip(claims.curves(runs, "gd", longer=True)[1:], runs.values()):
+        c = replace(run["config"], eval_sequences=5_000)
+        many = run | {"config": c, "error": run["error"].copy()}
+        train.evaluate(many)
+        single, zero = run["error"][:, 1], c.d / (2 * run["tests"][:, 1])
+        assert abs(claims.end(run) * zero / many["error"][1] - 1).max() < 0.15
+        np.testing.assert_allclose(curve[0, 0], single * claims.end(run)[1] / single[-1])
+
+
+def test_training_ends_at_the_floors():
+    """On longer sequences and other sizes, too; with one draw in a step floors are others."""
+    tests, settings = [(12, 3), (24, 3), (12, 2), (12, 5)], {"T": 12, "d": 3, "d_e": 24}
+    run = train.train(**settings, draws=4, lr=2.0, fresh=True, steps=1500, evaluations=1,
+                      eval_sequences=2, T_test=[], q_test=[])
+    errors = [end_error(run, *test) for test in tests]
+    assert errors == pytest.approx(width.floors(run["config"], tests, 2000), rel=0.17)
+    one = width.floors(train.Settings(**settings), tests, 2000)
+    assert one != pytest.approx(errors, rel=0.17)
+
+
+@pytest.mark.parametrize("settings", [{}, {"pe": "fixed"}, {"model": "fcn"}], ids=str)
+def test_the_end_error_is_the_mean_loss_on_new_sequences(settings):
+    """At its own task it is that of many sequences and draws, within five standard errors."""
+    run = train.train(T=8, d=2, q=2, d_e=60, steps=200, fresh=True, evaluations=1,
+                      eval_sequences=20_000, T_test=[], q_test=[], **settings)
+    exact, error = run["error"][-1, 0] * 2, run["se"][-1, 0] * 2        # over d/(2q), which is 1/2
+    assert abs(end_error(run, 8, 2) - exact) < 5 * error * np.sqrt(20_000 / 2048) + 0.1 * exact
+    if not settings:
+        X, y = sts.sample_sts(np.random.default_rng(0), 4000, 11, 2, 3)
+        E = sts.positional_encoding("rademacher", 11, 60, np.random.default_rng(1), 400)
+        single = np.mean([sts.loss(run["W"], run["V"], X, y, e) for e in E]) * 3
+        assert end_error(run, 11, 3, draws=1) == pytest.approx(single, rel=0.1)
+        assert end_error(run, 11, 3) < 0.9 * single
