@@ -12,16 +12,18 @@ change: delete it if you change the program.
 
 import train        # before NumPy, since it sets the number of threads
 
+if __name__ == "__main__":
+    train.as_program()                          # before matplotlib, which reads its backend
+
 import argparse
-import itertools
+import math
 import os
-import shlex
 import sys
 import textwrap
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from subprocess import DEVNULL, Popen
+from subprocess import DEVNULL, Popen, list2cmdline
+from time import sleep, time
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -31,13 +33,13 @@ import fcn
 import sts
 
 HERE, SEEDS = Path(__file__).resolve().parent, (3, 4, 5)
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 STOCHASTIC, FIXED, NET, THEORY = "#0072B2", "#D55E00", "#009E73", "#444444"
 SHADES = STOCHASTIC, "#56B4E9", "#08306B"       # of blue: the seeds of stochastic encodings
-STYLE = {"font.size": 14, "axes.titlesize": 14, "axes.labelsize": 14, "legend.fontsize": 14,
-         "xtick.labelsize": 14, "ytick.labelsize": 14, "figure.titlesize": 16,
+STYLE = {"font.size": 14, "axes.titlesize": 14, "figure.titlesize": 16,
          "figure.titleweight": "bold", "axes.spines.top": False, "axes.spines.right": False,
          "axes.grid": True, "grid.alpha": 0.3, "lines.linewidth": 2, "legend.frameon": False,
-         "figure.constrained_layout.use": True, "savefig.dpi": 140}
+         "figure.constrained_layout.use": True, "savefig.dpi": 140, "pdf.fonttype": 42}
 
 # The runs: for each curve its settings of train.py.
 
@@ -64,14 +66,16 @@ QUICK |= dict.fromkeys(ADAM, {"T": 50, "d_e": 100, "steps": 600})
 def command(path, settings):
     """What Python has to run to train this run, or to go on with it; [] if its file is finished.
 
-    A file with other settings is deleted.
+    A file with other settings is deleted.  Raises ValueError for a wrong setting.
     """
     c, out, flags = train.Settings(**settings), str(path.resolve()), []
     with suppress(ValueError):                  # if there is no file, or an older program's
         run = train.load(path)
         if run["config"] == c:
             return [] if run["t"] == c.steps else ["train.py", "--resume", out]
-    path.unlink(missing_ok=True)
+    if path.exists():
+        train.evaluate(train.start(c))          # a wrong setting is refused while the file is there
+        path.unlink()
     for name, value in settings.items():
         values = [] if value is True else value if isinstance(value, list) else [value]
         if value is not False:
@@ -81,23 +85,31 @@ def command(path, settings):
 
 def train_all(commands, jobs):
     """Run these commands, some at a time.  If one fails, or at Ctrl-C, all are stopped."""
-    processes = []
+    waiting, running, begin = [*commands], [], time()
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                words = waiting.pop(0)
+                print(list2cmdline(["python", *words]), flush=True)
+                running.append(Popen([sys.executable, *words], cwd=HERE, stdout=DEVNULL))
+            sleep(0.05)
+            for run in [run for run in running if run.poll() is not None]:
+                running.remove(run)
+                if run.returncode:
+                    raise ChildProcessError(f"{run.args[-1]} has failed")
+                left = len(waiting) + len(running)
+                minutes = (time() - begin) / 60 * left / (len(commands) - left)
+                print(f"{len(commands) - left} of {len(commands)} runs are done, "
+                      f"about {math.ceil(minutes)} minutes are left", flush=True)
+    except KeyboardInterrupt:
+        sleep(1)                                # at Ctrl-C the runs stop, too: let them save
+        raise
+    finally:
+        for run in running:
+            run.terminate()
 
-    def wait_for(i, words):
-        print(f"{i:3} of {len(commands)}: {shlex.join(['python', *words])}\n", end="", flush=True)
-        processes.append(process := Popen([sys.executable, *words], cwd=HERE, stdout=DEVNULL))
-        if process.wait():
-            raise ChildProcessError(f"{words[-1]} has failed")
 
-    with ThreadPoolExecutor(jobs) as threads:
-        try:
-            list(threads.map(wait_for, itertools.count(1), commands))
-        finally:
-            for process in processes:
-                process.terminate()
-
-
-def trained(arms, folder=train.RUNS / "figures", jobs=os.cpu_count(), seeds=SEEDS):
+def trained(arms, folder=train.RUNS / "figures", jobs=CORES, seeds=SEEDS):
     """The runs of each arm, one for each seed.  Those that the folder does not keep are trained."""
     paths = {name: [folder / f"{name} seed {seed}.npz" for seed in seeds] for name in arms}
     commands = [command(path, arms[name] | {"seed": seed})
@@ -116,11 +128,6 @@ def smooth_loss(run):
     """The training loss in 100 stretches of a run: their middle steps, and their mean losses."""
     t = np.array_split(np.arange(len(run["loss"])), 100)
     return np.array([part.mean() for part in t]), np.array([run["loss"][p].mean() for p in t])
-
-
-def predicted_slope(c):
-    """The growth of 1/L in a step of the full model, mean query; see beyond/two_numbers.py."""
-    return 4 * c.lr / (c.q ** 2 * c.d_e)
 
 
 def shares(runs, T, q):
@@ -167,7 +174,8 @@ def figure_1(runs):
     left.set(title="training loss L", ylim=(0, 1.1 * c.d / (2 * c.q)))
     middle.plot(t, 1 / L.T)
     late, end = t[50:], np.mean(1 / L[:, -1])
-    middle.plot(late, end + predicted_slope(c) * (late - t[-1]), ":", color=THEORY, linewidth=3,
+    slope = 4 * c.lr / (c.q ** 2 * c.d_e)               # derived in beyond/two_numbers.py
+    middle.plot(late, end + slope * (late - t[-1]), ":", color=THEORY, linewidth=3,
                 label="derived slope,\nfitted height")
     middle.set(title="1/L", ylim=(0, None))
     middle.legend(loc="upper left")
@@ -194,7 +202,8 @@ def error_curves(stochastic, fixed, rows, scale):
             band(axis, t, shares(fixed, T, q), FIXED, linestyle="--", label="fixed")
             dotted_line(axis, 1, "zero predictor" if axis is row[0] else "")
             if T > c.T:
-                axis.axhline(0.15 * 2 * q / c.d, color=THEORY, linewidth=1, label="error 0.15")
+                level = 0.15 * 2 * q / c.d      # the constant of the paper's caption
+                axis.axhline(level, color=THEORY, linewidth=1, label=f"error 0.15,\nhere {level:g}")
             title = f"$T_{{test}}$ = {T}" if longer else f"$q_{{test}}$ = {q}"
             axis.set(title="the trained task" if (T, q) == tests[0] else title, yscale=scale,
                      xlabel="step t", xticks=np.linspace(0, c.steps, 3))
@@ -264,7 +273,8 @@ def widths(runs):
 def one_run(run):
     """A run of train.py: its loss, its errors, and attention on one new sequence."""
     c, same_q = run["config"], run["tests"][:, 1] == run["config"].q
-    figure, (left, middle, *right) = plt.subplots(1, 2 + (c.model == "attention"), figsize=(11, 5))
+    figure, (left, middle, *right) = plt.subplots(1, 2 + (c.model == "attention"),
+                                                  figsize=(11, 5), layout="constrained")
     left.plot(run["loss"], color=THEORY, linewidth=1)
     middle.plot(run["eval_step"], run["error"][:, same_q],
                 label=[f"T = {T}" for T in run["tests"][same_q, 0]])
@@ -295,7 +305,7 @@ FIGURES = {     # name: the function, its headline, and the arms that it needs
           "On longer sequences fixed encodings stay above a constant", GD),
     "3": (figure_3, "The identity grows in W and in V; other entries stay small, but not 0", FULL),
     "4": (lambda runs: error_curves(runs["gd stochastic"], runs["gd fixed"], 2, "log"),
-          "Other subset sizes: both errors fall. Longer sequences: only with stochastic encodings",
+          "Other subset sizes: both errors fall. Longer sequences: only stochastic ones fall far",
           GD),
     "5": (lambda runs: error_curves(runs["adam stochastic"], runs["adam fixed"], 2, "log"),
           "With Adam, too, fixed encodings fail on longer sequences, not on other subset sizes",
@@ -317,34 +327,30 @@ def picture(plot, path, headline=None):
 
 def main():
     """Plot the figures, or the run, that the command line names."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False,
-                                     usage="%(prog)s [FIGURE ...] [--FLAG VALUE ...], or --help")
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").partition("\n")[0], allow_abbrev=False,
+        usage="%(prog)s [FIGURE ...] [--FLAG VALUE ...], or --help")
     parser.add_argument("names", nargs="*", metavar="FIGURE", help=f"{', '.join(FIGURES)} (all)")
     parser.add_argument("--quick", action="store_true", help="small tasks, for the classroom")
     parser.add_argument("--run", type=Path, help="plot this run of train.py, beside its file")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs trained at a time")
-    parser.add_argument("--out", type=Path, help="folder for the pictures")
     parser.add_argument("--format", choices=["png", "pdf", "svg"], default="png")
     args = parser.parse_args()
     if not set(args.names) <= set(FIGURES):
         parser.error(f"figures are {', '.join(FIGURES)}, got {' '.join(args.names)}")
-    if args.jobs < 1:
-        parser.error(f"--jobs must be at least 1, got {args.jobs}")
     if args.run and (args.names or args.quick):
         parser.error("--run plots the run in this file: name no figure, and no --quick")
-    plt.rcParams["backend"] = "Agg"             # plots into files; no display is needed
     try:
         if args.run:
             run = train.load(args.run)
             model = "A net" if run["config"].model == "fcn" else f"{run['config'].pe} encodings"
-            path = (args.out or args.run.parent) / f"{args.run.stem}.{args.format}"
+            path = args.run.with_suffix(f".{args.format}")
             picture(lambda: one_run(run), path, f"{model.capitalize()} after {run['t']} steps")
             return
         names, change = args.names or list(FIGURES), QUICK if args.quick else {}
         kept = train.RUNS / ("quick" if args.quick else "figures")
-        out = args.out or (kept if args.quick else HERE / "figures")
+        out = kept if args.quick else HERE / "figures"
         runs = trained({arm: settings | change.get(arm, {}) for name in names
-                        for arm, settings in FIGURES[name][2].items()}, kept, args.jobs)
+                        for arm, settings in FIGURES[name][2].items()}, kept)
         for name in names:
             plot, headline, _ = FIGURES[name]
             path = out / f"{'figure_' * name.isdigit()}{name}.{args.format}"

@@ -106,7 +106,10 @@ def positional_encoding(law, T, d_e, rng, draws=None, dtype=np.float64):
         raise ValueError(f"{law} encodings of {T} positions need d_e >= {T}, got {d_e}")
     if draws is None:
         return laws[law](rng, T, d_e).astype(dtype, copy=False)
-    return np.stack([laws[law](rng, T, d_e) for _ in range(draws)]).astype(dtype, copy=False)
+    E = np.empty((draws, T, d_e), dtype)
+    for k in range(draws):
+        E[k] = laws[law](rng, T, d_e)
+    return E
 
 
 # The model.  All sequences of a batch share E, and the array of all z_j, with its n T (d + d_e)
@@ -118,8 +121,7 @@ def Z_transposed_times(Z, v):
     """Z^T v, the dot products of v (n, d + d_e) with the keys: (n, T), or (n, T + 1)."""
     X, E, last_key = Z
     d = X.shape[2]
-    products = v[:, d:] @ E.T
-    products += (X @ v[:, :d, None])[:, :, 0]
+    products = v[:, d:] @ E.T + (X @ v[:, :d, None])[:, :, 0]
     if last_key is None:
         return products
     return np.column_stack([products, (last_key * v).sum(axis=1)])
@@ -141,8 +143,12 @@ def softmax(A):
 
 
 def query_and_keys(X, y, E, attend_to_query, query):
-    """z_query = (0, U) (n, d + d_e), and the parts of Z.  Raises ValueError for wrong y, query."""
+    """z_query = (0, U) (n, d + d_e), and the parts of Z.  Raises ValueError if y or E is wrong."""
     check_positions(X, y)
+    T = X.shape[1]
+    if E.shape[:-1] != (T,):
+        raise ValueError(f"need an encoding for each of the {T} tokens, got E {E.shape}"
+                         + f": pass E[:{T}]" * (E.ndim == 2 and len(E) > T))
     if query not in ("sum", "mean"):
         raise ValueError(f"query must be sum or mean, got {query!r}")
     U = E[y].sum(axis=1) if query == "sum" else E[y].mean(axis=1)

@@ -3,7 +3,8 @@
     python train.py --pe stochastic                       attention with stochastic encodings
     python train.py --model fcn --hidden 25 --T 10 --fresh --optimizer adam --schedule cosine
     python train.py --resume runs/NAME.npz                goes on with a stopped run, bit for bit
-    run = train.train(train.progress, pe="fixed", T=20)   from Python, printing its progress
+    run = train.start(train.Settings(pe="fixed"))         in a notebook: you may interrupt it, and
+    train.descend(run, train.progress)                    this line goes on, and shows its progress
 
 Throughout this file we have:
 
@@ -28,12 +29,10 @@ import dataclasses
 import json
 import math
 import os
+import signal
 import sys
-import warnings
 from pathlib import Path
 
-if "numpy" in sys.modules and "OPENBLAS_NUM_THREADS" not in os.environ:
-    warnings.warn("import train before NumPy, whose threads slow training down", stacklevel=2)
 for name in "OPENBLAS_NUM", "MKL_NUM", "OMP_NUM", "VECLIB_MAXIMUM":     # before NumPy loads:
     os.environ.setdefault(f"{name}_THREADS", "1")                       # matrices are small
 
@@ -43,39 +42,38 @@ import fcn
 import sts
 
 
-@np.errstate(over="ignore", invalid="ignore")               # a run that diverges says so once
+@np.errstate(all="ignore")                                  # a run that diverges says so once
 def descend(run, report=lambda run: None):
-    """Train a run to its end; report(run) now and at each evaluation.
+    """Train a run to its end; evaluate it, and report(run), at the steps in eval_step.
 
-    Raises FloatingPointError if it diverges.
+    An interrupted run is whole, and can go on.  Raises FloatingPointError if it diverges.
     """
     c = run["config"]
-    report(run)
     X, y = batch(c, 0)
-    for t in range(run["t"], c.steps):
+    for t in range(run["t"], c.steps + 1):
+        if t in run["eval_step"]:
+            limit = 20 * max(c.d / (2 * c.q), run["loss"][0])
+            if t > 0 and not run["loss"][t - 1] <= limit:   # also if it is nan
+                raise FloatingPointError(f"the run diverges at step {t}: try --lr below {c.lr:g}")
+            evaluate(run)
+            report(run)
+        if t == c.steps:
+            return run
         if c.fresh:                                         # new sequences, not one full batch
             X, y = batch(c, t)
         lr = c.lr * (1 + math.cos(math.pi * t / c.steps)) / 2 if c.schedule == "cosine" else c.lr
         E = encodings(run, c.T, c.draws, stream(c, "encodings", t))     # stochastic: drawn anew
         L, grads = loss_and_grads(run, X, y, E)
+        after = dict(run)                                   # so that each step is taken as a whole
         for name, grad in grads.items():
-            step = adam(run, name, grad, t + 1) if c.optimizer == "adam" else grad
-            run[name] = run[name] - lr * step
-        run["loss"][t], run["t"] = L, t + 1
-        if t + 1 in run["eval_step"]:
-            if not L <= 20 * max(c.d / (2 * c.q), run["loss"][0]):      # also if it is nan
-                raise FloatingPointError(f"the run diverges at step {t}: try --lr below {c.lr:g}")
-            evaluate(run)
-            report(run)
-    return run
+            step = adam(after, name, grad, t + 1) if c.optimizer == "adam" else grad
+            after[name] = run[name] - lr * step
+        run["loss"][t], after["t"] = L, t + 1
+        run.update(after)
 
 
 def train(report=lambda run: None, **settings):
-    """A trained run with these Settings; report=train.progress prints a line at each evaluation.
-
-    To train it for more steps, or with other settings: `start` a run with another seed, for new
-    batches, put in W, V, and E if it is kept, `evaluate`, and `descend`.
-    """
+    """A trained run with these Settings; report=train.progress prints a line at each evaluation."""
     return descend(start(Settings(**settings)), report)
 
 
@@ -98,9 +96,9 @@ def evaluate(run):
         X, y, E = held_out(run, 0, c.eval_draws)
         P = sts.attention(run["W"], X, y, E, c.attend_to_query, c.query)        # (draws, n, T)
         run["on_selected"][i] = P[:, np.arange(len(y))[:, None], y].sum(axis=2).mean()
-        W_star, V_star = sts.ground_truth(c.d, c.d_e, c.T if c.pe == "onehot" else None)
-        run["cos_W"][i] = sts.cosine(run["W"], W_star)
-        run["cos_V"][i] = sts.cosine(run["V"], V_star)
+        truth = sts.ground_truth(c.d, c.d_e, c.T if c.pe == "onehot" else None)
+        for name, star in zip("WV", truth):
+            run[f"cos_{name}"][i] = sts.cosine(run[name], star)
 
 
 def stream(c, purpose, *part):
@@ -136,7 +134,7 @@ def held_out(run, k, draws):
 
 
 def start(c):
-    """A new run: its initial weights, room for what will be measured, and a first evaluation."""
+    """A new run: its initial weights, and room for what will be measured."""
     tests = ([(c.T, c.q)] + [(T, c.q) for T in c.T_test if T != c.T]
              + [(c.T, q) for q in c.q_test if q != c.q])
     run = {"config": c, "t": 0, "loss": np.full(c.steps, np.nan), "tests": np.array(tests)}
@@ -151,7 +149,6 @@ def start(c):
         run["on_selected"], run["cos_W"], run["cos_V"] = np.full((3, len(run["error"])), np.nan)
         if c.pe != "stochastic":
             run["E"] = encodings(run, run["tests"][:, 0].max(), 1, stream(c, "encodings"))[0]
-    evaluate(run)
     return run
 
 
@@ -220,7 +217,7 @@ class Settings:
                          ["constant", "cosine"])
     seed: int = flag(0, "seed of everything that is drawn at random")
     evaluations: int = flag(10, "number of evaluations after the first one")
-    eval_sequences: int = flag(128, "number of sequences in a test")
+    eval_sequences: int = flag(None, "number of sequences in a test (128; of a net 10,000)")
     eval_draws: int = flag(16, "draws averaged in a test", of="stochastic encodings")
     T_test: list = flag(None, "other lengths to test (5/4, 3/2, 7/4 and 2 T)", of="attention")
     q_test: list = flag(None, "other subset sizes to test (2, 3, 4, 5 and 8)", of="attention")
@@ -247,8 +244,7 @@ def check(c):
         if how["choices"] and value not in how["choices"]:
             raise ValueError(f"{title} must be one of {', '.join(how['choices'])}, got {value}")
         if setting.type in (int, float) and not 0 < value < math.inf:
-            or_0 = ", or 0" if setting.default == 0 else ""
-            raise ValueError(f"{title} must be positive and finite{or_0}, got {value}")
+            raise ValueError(f"{title} must be positive and finite, got {value}")
 
 
 def fill_in(c):
@@ -269,6 +265,8 @@ def fill_in(c):
         c.T_test = [] if net else sorted(T for T in longer if T <= c.d_e or not orthogonal)
     if c.q_test is None:
         c.q_test = [] if net else [q for q in (2, 3, 4, 5, 8) if q <= c.T]
+    if c.eval_sequences is None:
+        c.eval_sequences = 10_000 if net else 128
 
 
 def save(run, path):
@@ -283,13 +281,17 @@ def save(run, path):
 
 
 def load(path):
-    """Read a run from its file.  Raises ValueError if it holds none."""
+    """Read a run from its file.  Raises ValueError if it holds none, or not all of it."""
     try:
-        run = dict(np.load(path))
-        config = Settings(**json.loads(str(run["config"])))
-        return run | {"config": config, "t": int(run["t"])}
-    except Exception:                           # of many kinds: a file may hold anything
-        raise ValueError(f"{path} is missing, or holds no run of this program") from None
+        with open(path, "rb") as file:
+            run = dict(np.load(file))
+        c = Settings(**json.loads(str(run["config"])))
+        for name, new in start(c).items():
+            if isinstance(new, np.ndarray):
+                run[name] = run[name].astype(new.dtype).reshape(new.shape)
+        return run | {"config": c, "t": int(run["t"])}
+    except Exception as problem:                # of many kinds: a file may hold anything
+        raise ValueError(f"{path} holds no run of this program: {problem!r}") from None
 
 
 def progress(run):
@@ -315,7 +317,8 @@ def summary(run):
     for (T, q), error, se in zip(run["tests"], run["error"][-1], run["se"][-1]):
         print(f"T = {T:4}, q = {q:2}  {error:6.4f}     {se:6.4f}  {error * 2 * q / c.d:8.1%}")
     error, loss = run["error"][-1, 0], run["loss"][run["eval_step"][-2]:].mean()
-    zero = c.d / (2 * c.q)
+    X, y, _ = held_out(run, 0, 1)
+    zero = 0.5 * (sts.sts_target(X, y) ** 2).sum() / len(X)             # on the same sequences
     if c.model == "fcn":
         m = len(run["bias_1"])
         bound = fcn.width_lower_bound(m, c.T, c.d, c.q)
@@ -326,10 +329,20 @@ def summary(run):
         print("The run has learnt nothing so far: the zero predictor is about as good, or better.")
 
 
+def as_program():
+    """What our programs do first, and what a notebook that imports them must not do."""
+    os.environ["MPLBACKEND"] = "Agg"                    # pictures go into files
+    sys.stdout.reconfigure(errors="replace")            # a terminal may lack a path's letters
+    signal.signal(signal.SIGTERM, signal.default_int_handler)       # kill is Ctrl-C
+    if hasattr(signal, "SIGPIPE"):                      # not on Windows
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)   # with `| head` there is no more to say
+
+
 def main():
-    """Train as the command line says; the run is saved at each evaluation."""
+    """Train as the command line says; the run is saved at each evaluation, and at Ctrl-C."""
     parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0], allow_abbrev=False, argument_default=argparse.SUPPRESS,
+        description=(__doc__ or "").partition("\n")[0], allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
         usage="%(prog)s [--FLAG VALUE ...]; --help lists the flags, with their defaults")
     for setting in dataclasses.fields(Settings):
         how = {bool: {"action": "store_true"}, list: {"type": int, "nargs": "*"}}.get(
@@ -339,10 +352,11 @@ def main():
     parser.add_argument("--quick", action="store_const", const=QUICK, default={}, help=str(QUICK))
     parser.add_argument("--out", type=Path, help="file of the run (in runs, named after the flags)")
     parser.add_argument("--resume", type=Path, help="go on with the run in this file")
-    given = vars(parser.parse_args())
+    names = vars(Settings).keys()                       # --d_e is as good as --d-e
+    words = [w.replace("_", "-") if w[2:] in names else w for w in sys.argv[1:]]
+    given, name = vars(parser.parse_args(words)), "_".join(words).replace("--", "")
     quick, resume = given.pop("quick"), given.pop("resume", None)
-    name = "_".join(sys.argv[1:]).replace("--", "") or "default"
-    path = resume or given.pop("out", RUNS / f"{name}.npz")
+    path = resume or given.pop("out", RUNS / f"{name or 'default'}.npz")
     if resume and (quick or given):
         parser.error("--resume takes all settings from its file: give no other flag")
 
@@ -350,6 +364,7 @@ def main():
         save(run, path)
         progress(run)
 
+    run = {"t": 0}
     try:
         run = load(path) if resume else start(Settings(**quick | given))
         if path.exists() and load(path)["config"] != run["config"]:
@@ -359,11 +374,13 @@ def main():
         summary(descend(run, report))
         print(f"\nThe run is in {path}")
     except KeyboardInterrupt:
-        goes_on = f'; to go on: python "{sys.argv[0]}" --resume "{path}"' if path.exists() else ""
-        parser.exit(1, f"\ninterrupted{goes_on}\n")
+        if run["t"] > 0:
+            save(run, path)
+        parser.exit(1, f'\ninterrupted; to go on: python "{sys.argv[0]}" --resume "{path}"\n')
     except (FloatingPointError, ValueError, MemoryError, OSError) as problem:
         parser.error(problem)
 
 
 if __name__ == "__main__":
+    as_program()
     main()

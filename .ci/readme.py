@@ -1,12 +1,12 @@
 """Run the blocks of the texts, and hold the texts to their word; .ci/run starts this in a copy.
 
 All ```sh and ```python blocks run in order in one shell, as for somebody who pastes them; then a
-figure from nothing, and last the blocks with pytest.  The ```text blocks below a block show what it
-prints.  A shown line agrees with a printed one if it has the same words, the same integers, and the
-same decimals to 3 % or one unit of the last digit.
+figure from nothing, and last the blocks with pytest, and the tests of beyond/.  The ```text blocks
+below a block show what it prints.  A shown line agrees with a printed one if it has the same words,
+the same integers, and the same decimals to 3 % or one unit of the last digit.
 Times and numbers of standard errors may differ.  Lines agree in their order; between them a command
 may print others.  A line that begins with "..." is not compared.  The verdicts that claims.py
-prints have to be those in figures/claims.txt.
+prints have to be those in beyond/claims.txt.
 """
 
 import re
@@ -38,7 +38,8 @@ def blocks():
                 command = f"python <<'END'\n{text}END\n" if kind == "python" else text
                 found.append([f"{path}: {text.splitlines()[0]}", command, []])
     last = [block for block in found if "pytest" in block[1]]
-    return [*(b for b in found if b not in last), ["from nothing", FROM_NOTHING, []], *last]
+    return [*(b for b in found if b not in last), ["from nothing", FROM_NOTHING, []], *last,
+            ["beyond", "python -m pytest -q beyond\n", []]]
 
 
 def alike(shown, printed):
@@ -61,9 +62,9 @@ def check(title, command, shown, printed):
         if not any(alike(line, other) for other in rest):
             sys.exit(f"{title}\nis shown to print, but does not:\n{line}")
     if "claims.py" in command:
-        known = set(VERDICT.findall(Path("figures/claims.txt").read_text(encoding="utf-8")))
+        known = set(VERDICT.findall(Path("beyond/claims.txt").read_text(encoding="utf-8")))
         if not (new := set(VERDICT.findall("\n".join(printed)))) or new - known:
-            sys.exit(f"{title}\nfigures/claims.txt has not: {new - known}")
+            sys.exit(f"{title}\nbeyond/claims.txt has not: {new - known}")
 
 
 def main():

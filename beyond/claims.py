@@ -118,7 +118,7 @@ def claims_1(runs):
     c, (t, _) = runs[0]["config"], plots.smooth_loss(runs[0])
     L = np.array([plots.smooth_loss(run)[1] for run in runs])
     late, inverse = t[50:], 1 / L[:, 50:]
-    slopes = np.polyfit(late, inverse.T, 1)[0] / plots.predicted_slope(c)
+    slopes = np.polyfit(late, inverse.T, 1)[0] * c.q ** 2 * c.d_e / (4 * c.lr)
     fit = [np.corrcoef(late, values)[0, 1] ** 2 for values in inverse]
     return [converges("L converges", L * 2 * c.q / c.d, t),
             within("1/L is linear: R^2", fit, 0.99),
