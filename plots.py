@@ -1,4 +1,4 @@
-"""Figures 1 to 5 of the paper, and one of ours: the widths of nets.
+"""Figures 1 to 5 of the paper, or a run of train.py.
 
     python plots.py                      all of them, into figures/
     python plots.py 2 4 --format pdf     two of them, for slides
@@ -51,14 +51,8 @@ LONG = {"d_e": 500, "fresh": True, "evaluations": 40}
 GD = {f"gd {pe}": LONG | own | {"lr": 5.0, "steps": 24000} for pe, own in BOTH.items()}
 ADAM = {f"adam {pe}": LONG | own | {"optimizer": "adam", "lr": 0.004, "steps": 4000}
         for pe, own in BOTH.items()}
-SHORT = {"T": 10, "fresh": True, "evaluations": 1, "steps": 6000}
-NETS = {f"net {m} {depth}": SHORT | {
-    "model": "fcn", "hidden": [m] + [max(m, 64)] * (depth - 1), "optimizer": "adam",
-    "schedule": "cosine", "eval_sequences": 50000} for depth in (1, 2) for m in (5, 15, 25, 40, 50)}
-WIDTHS = NETS | {"attention": SHORT | {
-    "law": "orthonormal", "d_e": 20, "lr": 1.0, "T_test": [], "q_test": [], "eval_sequences": 2000}}
-QUICK = dict.fromkeys(WIDTHS, {"steps": 2000})                              # what --quick changes
-QUICK |= dict.fromkeys(FULL, {"T": 20, "d": 3, "q": 2, "d_e": 40, "lr": 4.0, "steps": 2000})
+QUICK = dict.fromkeys(FULL, {                                               # what --quick changes
+    "T": 20, "d": 3, "q": 2, "d_e": 40, "lr": 4.0, "steps": 2000})
 QUICK |= dict.fromkeys(GD, {"T": 50, "d_e": 100, "lr": 2.0, "steps": 2000})
 QUICK |= dict.fromkeys(ADAM, {"T": 50, "d_e": 100, "steps": 600})
 
@@ -245,31 +239,6 @@ def figure_3(runs):
     return figure
 
 
-def widths(runs):
-    """What nets cannot do: the error against the width, at T = 10."""
-    c = runs["attention"][0]["config"]
-    T, d, q = c.T, c.d, c.q
-    figure, axis = plt.subplots(figsize=(10, 6))
-    m = np.arange(2 * T * d + 1)
-    bound = fcn.width_lower_bound(m, T, d, q) / (d / (2 * q))
-    axis.plot(m, bound, "--", color=THEORY, label="bound for all nets")
-    for hidden, marker, size, fill in (1, "o", 13, "none"), (2, "^", 7, "full"):
-        nets = [run for name in NETS for run in runs[name] if len(run["config"].hidden) == hidden]
-        m = [run["config"].hidden[0] for run in nets]
-        axis.plot(m, shares(nets, T, q)[:, -1], marker, color=NET, fillstyle=fill, markersize=size,
-                  label=f"trained nets, {hidden} hidden layer{'s' * (hidden > 1)}")
-    axis.axhline(shares(runs["attention"], T, q)[:, -1].mean(), color=STOCHASTIC, linewidth=3,
-                 zorder=0, label=f"trained attention, orthonormal, $d_e$ = {c.d_e}")
-    for m, text in (d, f"d = {d}"), (T * d, f"T d = {T * d}"):
-        axis.axvline(m, color=THEORY, linewidth=1, linestyle=":")
-        axis.text(m + 1, 0.05, text, color=THEORY)
-    axis.set(xlabel="units m of a net's first layer", ylabel="error over d/(2q)")
-    axis.legend(loc="upper right")
-    caption(figure, f"T = {T}, d = {d}, q = {q}, fresh batches, {len(runs['attention'])} seeds. "
-            "Attention has no such layer.")
-    return figure
-
-
 def one_run(run):
     """A run of train.py: its loss, its errors, and attention on one new sequence."""
     c, same_q = run["config"], run["tests"][:, 1] == run["config"].q
@@ -309,9 +278,7 @@ FIGURES = {     # name: the function, its headline, and the arms that it needs
           GD),
     "5": (lambda runs: error_curves(runs["adam stochastic"], runs["adam fixed"], 2, "log"),
           "With Adam, too, fixed encodings fail on longer sequences, not on other subset sizes",
-          ADAM),
-    "widths": (widths, "Nets with a first layer narrower than T d cannot do it; attention can",
-               WIDTHS)}
+          ADAM)}
 
 
 def picture(plot, path, headline=None):
@@ -353,7 +320,7 @@ def main():
                         for arm, settings in FIGURES[name][2].items()}, kept)
         for name in names:
             plot, headline, _ = FIGURES[name]
-            path = out / f"{'figure_' * name.isdigit()}{name}.{args.format}"
+            path = out / f"figure_{name}.{args.format}"
             picture(lambda: plot(runs), path, "A small task (--quick)" if args.quick else headline)
     except KeyboardInterrupt:
         parser.exit(1, "\ninterrupted; the same command goes on\n")

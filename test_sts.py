@@ -17,6 +17,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -191,7 +192,8 @@ def test_each_file_runs_alone_and_its_tour_trains(name, tmp_path):
     if name == "sts.py":
         assert numbers(r"a = .* loss (\S+)", out)[-1] < 1e-10       # of 16 W*, V*
         assert numbers(r"loss (\S+) .*attention", out)[-1] < 0.01   # after training
-        assert numbers(r"T = 12: loss (\S+)", out) < 0.05
+        loss, zero = numbers(r"T = 12: loss (\S+) .* has (\S+)\)", out)[0]
+        assert loss < 0.05 and zero == 0.5
         allclose(numbers(r"attention (\S+) and (\S+)", out) @ [2, 4], 1, atol=0.004)
     else:
         L, bound = numbers(r"width +\d+ +loss (\S+) +bound (\S+)", out).T
@@ -304,15 +306,32 @@ def test_a_setting_changes_the_run_or_is_refused_by_its_flag(given, refused):
 @pytest.mark.parametrize("given, name, value", [
     ({}, "lr", 4), ({"T": 99}, "lr", 2), ({"model": "fcn", "hidden": [150, 250]}, "lr", 0.01),
     ({"model": "fcn", "hidden": []}, "lr", 0.02),
-    ({"model": "fcn", "d_e": 7}, "hidden", [12]), ({"pe": "onehot", "T": 20}, "d_e", 40)], ids=str)
+    ({"model": "fcn", "d_e": 7}, "hidden", [12]), ({"pe": "onehot", "T": 20}, "d_e", 40),
+    ({"model": "fcn"}, "eval_sequences", 10_000)], ids=str)
 def test_defaults_are_those_of_the_help(given, name, value):
     assert vars(train.Settings(**given))[name] == value
 
 
-def test_streams_are_independent():
-    keys = [("weights",), *((purpose, *part) for purpose in ("encodings", "batches", "tests")
-                            for part in ((0,), (1,), (0, 0), (0, 1)))]
-    assert len({train.stream(train.Settings(), *key).random() for key in keys}) == len(keys)
+def test_each_step_and_each_purpose_has_a_stream_of_its_own(monkeypatch):
+    keys, stream = [], train.stream
+    monkeypatch.setattr(train, "stream", lambda c, *key: keys.append(key) or stream(c, *key))
+    run = train.train(**SMALL | {"pe": "fixed", "init_std": 1, "fresh": True, "steps": 101})
+    numbers = {key: stream(run["config"], *key).random() for key in keys}
+    assert len({*numbers.values()}) == len(numbers) > 200
+    once = [key for key in keys if key[0] != "tests" and key != ("batches", 0)]
+    assert len(once) == len({*once})
+    assert keys.count(("tests", 1, 0)) == keys.count(("tests", 1, 1)) == 5
+
+
+@pytest.mark.parametrize("first, last, diverges", [
+    (1e-9, 9, False), (9, 100, False), (9, 200, True), (0.1, 11, True), (1, math.nan, True)])
+def test_a_run_diverges_at_20_times_its_first_loss_and_the_zero_predictor(first, last, diverges):
+    run = train.start(train.Settings(**SMALL))                              # d/(2q) = 1/2
+    run["t"], run["loss"][0], run["loss"][4] = 5, first, last
+    if diverges:
+        pytest.raises(FloatingPointError, train.descend, run)
+    else:
+        train.descend(run)
 
 
 def test_wrong_positions_are_refused():
@@ -458,7 +477,7 @@ def test_the_last_lines_say_what_a_run_is_worth(settings, error, loss, said, cap
 def plotted():
     """Each figure, made once, and its runs: all that is measured in 200 steps is made up."""
     short = {"steps": 200, "evaluations": 4, "batch": 32, "eval_sequences": 4}
-    arms, rng = plots.FULL | plots.GD | plots.ADAM | plots.WIDTHS, np.random.default_rng(0)
+    arms, rng = plots.FULL | plots.GD | plots.ADAM, np.random.default_rng(0)
     runs = {name: [train.start(train.Settings(**arm | plots.QUICK[name] | short, seed=seed))
                    for seed in (3, 4)] for name, arm in arms.items()}
     for run in sum(runs.values(), []):
@@ -530,6 +549,8 @@ def test_figures_2_4_and_5_show_means_and_ranges_of_the_errors(name, how, sizes,
 def test_plots_makes_what_is_named(plotted, command, monkeypatch):
     given = []
     monkeypatch.setattr(plots, "trained", lambda *how: given.append(how) or plotted[1])
+    lr = [arm["lr"] for arm in (plots.FULL | plots.GD | plots.ADAM).values()]
+    assert (plots.SEEDS, lr) == ((3, 4, 5), [9, 5, 5, 0.004, 0.004])        # as the texts say
     assert command("3 2 --quick --format pdf", plots)[0] == 0
     (arms, folder), = given
     assert arms == {name: arm | plots.QUICK[name] for name, arm in (plots.FULL | plots.GD).items()}
@@ -579,8 +600,9 @@ def test_runs_of_figures_are_commands_and_are_kept_until_settings_change(tmp_pat
 
 
 def test_if_one_run_fails_all_are_stopped(tmp_path, capfd):
-    wait = f"import time; time.sleep(20); open({str(tmp_path / 'late')!r}, 'w')"
+    wait = f"import time; time.sleep(2); open({str(tmp_path / 'late')!r}, 'w')"
     commands = [["-c", "print('x' * 200_000, file=__import__('sys').stderr)"], ["-c", wait],
                 ["-c", "raise SystemExit(1)"]]
     pytest.raises(ChildProcessError, plots.train_all, commands, jobs=2)
+    time.sleep(2)
     assert "1 of 3 runs are done" in capfd.readouterr().out and not (tmp_path / "late").exists()
