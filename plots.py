@@ -66,7 +66,8 @@ def command(path, settings):
     with suppress(ValueError):                  # if there is no file, or an older program's
         run = train.load(path)
         if run["config"] == c:
-            return [] if run["t"] == c.steps else ["train.py", "--resume", out]
+            finished = np.isfinite(run["error"][-1]).all()
+            return [] if finished else ["train.py", "--resume", out]
     if path.exists():
         train.evaluate(train.start(c))          # a wrong setting is refused while the file is there
         path.unlink()

@@ -315,7 +315,7 @@ def test_defaults_are_those_of_the_help(given, name, value):
 def test_each_step_and_each_purpose_has_a_stream_of_its_own(monkeypatch):
     keys, stream = [], train.stream
     monkeypatch.setattr(train, "stream", lambda c, *key: keys.append(key) or stream(c, *key))
-    run = train.train(**SMALL | {"pe": "fixed", "init_std": 1, "fresh": True, "steps": 101})
+    run = train.train(**SMALL | {"pe": "fixed", "init_std": 1, "fresh": True, "steps": 102})
     numbers = {key: stream(run["config"], *key).random() for key in keys}
     assert len({*numbers.values()}) == len(numbers) > 200
     once = [key for key in keys if key[0] != "tests" and key != ("batches", 0)]
