@@ -25,7 +25,7 @@ FOLDER, TINY = Path(__file__).parent, 1e-30j                            # TINY: 
 def test_the_readme_has_all_seven_files_and_they_need_numpy_only():
     readme, files = (FOLDER / "README.md").read_text("utf-8"), sorted(FOLDER.glob("[!t]*.py"))
     for file in files:
-        assert f"\npython beyond/related/{file.name}\n" in readme and f"s/{file.stem}.png)" in readme
+        assert f"\npython beyond/related/{file.name}\n" in readme and f"{file.stem}.png)" in readme
         assert {"functools", "itertools", "math", "numpy", "sys"}.issuperset(re.findall(
             r"^(?:import|from) (\w+)[\w.]*(?: as \w+| import .*)?$", file.read_text("utf-8"), re.M))
     assert len(files) == 7
@@ -183,6 +183,7 @@ def test_texts_are_what_attention_samples(counts):
 def test_the_winner_takes_all_if_tokens_prefer_themselves_and_counts_are_used(seed):
     shares = mc.generate(seed, mc.P, 300, 5000)
     end = shares[-1]
+    assert (end != mc.generate(0, mc.P, 300, 5000)[-1]).any()
     assert (abs(end - 0.5) > 0.4).mean() > 0.95 and 0.2 < (end > 0.5).mean() < 0.4
     loser = np.where(end < 0.5, shares, 1 - shares)
     assert -0.85 < np.log10(loser[-1] / loser[499]).mean() < -0.7
