@@ -1,11 +1,8 @@
-"""Tests of the seven files:  python -m pytest beyond/related/test_related.py
-
-Gradients equal the complex step, derived is what samples show, claims hold for seeds 11 and 12.
-"""
+"""Tests of the seven files:  python -m pytest beyond/related/test_related.py"""
 
 import math
 import re
-from itertools import combinations, product
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -159,7 +156,7 @@ def test_attention_is_the_best_step_unless_tasks_are_flipped(seed):
 def test_attention_is_the_chain_weighted_by_the_counts(seed):
     rng = np.random.default_rng(seed)
     E, W, x = rng.standard_normal((5, 8)), rng.standard_normal((8, 8)) / 8, rng.integers(5, size=9)
-    weights = np.exp([[E[j] @ W @ E[i] for j in range(5)] for i in range(5)])
+    weights = np.exp(np.einsum("jd,de,ie->ij", E, W, E))
     q = np.bincount(x, minlength=5) * weights[x[-1]]
     chain = mc.ccmc(mc.base_chain(E, W), np.bincount(x, minlength=5), x[-1])
     np.testing.assert_allclose(chain, q / q.sum(), rtol=1e-9)
@@ -182,10 +179,9 @@ def test_texts_are_what_attention_samples(counts):
 @pytest.mark.parametrize("seed", [11, 12])
 def test_the_winner_takes_all_if_tokens_prefer_themselves_and_counts_are_used(seed):
     shares = mc.generate(seed, mc.P, 300, 5000)
-    end = shares[-1]
-    assert (end != mc.generate(0, mc.P, 300, 5000)[-1]).any()
+    end, loser = shares[-1], np.where(shares[-1] < 0.5, shares, 1 - shares)
     assert (abs(end - 0.5) > 0.4).mean() > 0.95 and 0.2 < (end > 0.5).mean() < 0.4
-    loser = np.where(end < 0.5, shares, 1 - shares)
+    assert (shares[50] != mc.generate(0, mc.P, 300, 51)[-1]).any()
     assert -0.85 < np.log10(loser[-1] / loser[499]).mean() < -0.7
     for P, counts in (mc.P, False), (mc.P[::-1], True):
         assert abs(mc.generate(seed, P, 300, 5000, counts)[-1] - 0.5).max() < 0.2
@@ -197,21 +193,21 @@ def test_the_winner_takes_all_if_tokens_prefer_themselves_and_counts_are_used(se
 @pytest.mark.parametrize("arm", asv.ARMS)
 def test_training_follows_the_slopes_of_loss_and_penalty(arm):
     (X, Z, G), K, Q = asv.instance(1, 3, 4, 5)
-    W, I, h = K @ Q.T, np.eye(5), TINY * np.eye(25).reshape(25, 5, 5)
+    if arm == "W":
+        K, Q = K @ Q.T, np.eye(5)
 
     def loss(K, Q):
-        W = K @ Q.T
-        s = np.exp(np.einsum("itd,de,ie->it", X, W, Z))
+        s = np.exp(np.einsum("itd,de,ie->it", X, K @ Q.T, Z))
         f = (s * G).sum(axis=1) / s.sum(axis=1)
-        penalty = (K ** 2).sum() + (Q ** 2).sum() if arm == "KQ" else (W ** 2).sum()
+        penalty = (K ** 2).sum() + (Q ** 2).sum() if arm == "KQ" else ((K @ Q.T) ** 2).sum()
         return np.log(1 + np.exp(-f)).mean() + 0.03 * penalty
 
-    def step(moved):                                    # 0.1 long, down the slopes
-        slopes = np.reshape([loss(*there).imag for there in moved], (5, 5)) / 1e-30
+    def step(slope):                                    # 0.1 long, down the slopes
+        slopes = np.reshape([slope(h).imag for h in TINY * np.eye(25).reshape(25, 5, 5)], (5, 5))
         return -0.1 * slopes / np.linalg.norm(slopes)
 
-    expected = W + step((W + move, I) for move in h) if arm == "W" else (
-        K + step((K + move, Q) for move in h)) @ (Q + step((K, Q + move) for move in h)).T
+    dK, dQ = step(lambda h: loss(K + h, Q)), step(lambda h: loss(K, Q + h))
+    expected = (K + dK) @ (Q + dQ * (arm != "W")).T
     np.testing.assert_allclose(asv.train(arm, K, Q, X, Z, G, 0.03, 1), expected, atol=1e-11)
 
 
@@ -247,8 +243,8 @@ def test_gradient_is_the_slope_of_the_loss():
     y = x[np.arange(9), rng.integers(5, size=9)]
 
     def loss(w):
-        s = np.exp(w[x])
-        return -np.log((s * (x == y[:, None])).sum(axis=1) / s.sum(axis=1)).mean()
+        s, hit = np.exp(w[x]), x == y[:, None]
+        return -np.log((s * hit).sum(axis=1) / s.sum(axis=1)).mean()
 
     slopes = [loss(w + h).imag / 1e-30 for h in TINY * np.eye(5)]
     np.testing.assert_allclose(nt.gradient(w, x, y), slopes, rtol=1e-10)
@@ -280,8 +276,12 @@ def test_the_gap_within_the_scc_stops_if_eta_is_below_8(eta, stops):
 def test_the_direction_is_that_of_steepest_descent():
     normal = np.random.default_rng(0).standard_normal
     p, K, G = normal(4), normal((5, 4)), normal(5)
-    slopes = np.array([np.log(1 + np.exp(-(np.exp(K @ q) @ G) / np.exp(K @ q).sum())).imag
-                       for q in p + TINY * np.eye(4)])
+
+    def loss(p):
+        s = np.exp(K @ p)
+        return np.log(1 + np.exp(-s @ G / s.sum()))
+
+    slopes = np.array([loss(p + h).imag for h in TINY * np.eye(4)])
     np.testing.assert_allclose(mm.direction(p, K, G), -slopes / np.linalg.norm(slopes), rtol=1e-10)
 
 
@@ -304,10 +304,10 @@ def test_a_query_selects_a_locally_optimal_token(G, expected):
 
 @pytest.mark.parametrize("seed", [11, 12])
 def test_in_random_samples_the_selected_token_is_locally_optimal_but_not_always_best(seed):
-    rng, best = np.random.default_rng(seed), []
+    rng, best = np.random.default_rng(seed), 0
     for _ in range(25):
         start, K, G = mm.random_sample(rng)
         t, off = mm.outcome(start, K, G)
+        best += t == G.argmax()
         assert mm.locally_optimal(K, G, t) and off < 4
-        best.append(t == G.argmax())
-    assert 0.5 < np.mean(best) < 1
+    assert 12 < best < 25
