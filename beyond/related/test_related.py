@@ -252,7 +252,8 @@ def test_gradient_is_the_slope_of_the_loss():
 
 @pytest.mark.parametrize("samples, expected", [
     (nt.SAMPLES, [1, 1, 0, -1, -1]), (nt.ACYCLIC, [1.8, 0.8, -0.2, -1.2, -1.2]),
-    (["abp a", "bcp b", "cap c"], [0.25, 0.25, 0.25, 0, -0.75])])       # a longer cycle
+    (["abp a", "bcp b", "cap c"], [0.25, 0.25, 0.25, 0, -0.75]),        # a longer cycle
+    (["acp a", "abp a", "bcp b"], [1.25, 0.25, -0.75, 0, -0.75])])      # a > c is not needed
 def test_svms_are_those_found_by_hand(samples, expected):
     np.testing.assert_allclose(nt.svm(*nt.read(samples)), expected, atol=1e-9)
 
