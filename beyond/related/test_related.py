@@ -212,8 +212,7 @@ def test_training_follows_the_slopes_of_loss_and_penalty(arm):
 
 
 def test_the_direction_is_exact_where_attention_underflows():
-    X, Z, G = np.array([[[1.0, 0], [0, 1]]]), np.array([[1.0, 0]]), np.array([[1.0, 0]])
-    M, _ = asv.descent(np.diag([2000.0, 0]), X, Z, G)
+    M, _ = asv.descent(np.diag([2000.0, 0]), np.eye(2)[None], np.eye(2)[:1], np.eye(2)[:1])
     np.testing.assert_allclose(M / abs(M).max(), [[1, 0], [-1, 0]], rtol=1e-12)
 
 
@@ -240,7 +239,7 @@ def test_what_is_penalized_decides_which_norm_is_least(seed):
 def test_gradient_is_the_slope_of_the_loss():
     rng = np.random.default_rng(0)                                      # tokens occur twice
     w, x = rng.standard_normal(5), rng.integers(5, size=(9, 5))
-    y = x[np.arange(9), rng.integers(5, size=9)]
+    y = x[:, 2]
 
     def loss(w):
         s, hit = np.exp(w[x]), x == y[:, None]
