@@ -6,7 +6,7 @@ prints.  A shown line agrees with a printed one if it has the same words, the sa
 same decimals to 3 % or one unit of the last digit.
 Times and numbers of standard errors may differ.  Lines agree in their order; between them a command
 may print others.  A line that begins with "..." is not compared.  The verdicts that claims.py
-prints have to be those in figures/claims.txt.
+prints have to be those in beyond/claims.txt.
 """
 
 import re
@@ -61,9 +61,9 @@ def check(title, command, shown, printed):
         if not any(alike(line, other) for other in rest):
             sys.exit(f"{title}\nis shown to print, but does not:\n{line}")
     if "claims.py" in command:
-        known = set(VERDICT.findall(Path("figures/claims.txt").read_text(encoding="utf-8")))
+        known = set(VERDICT.findall(Path("beyond/claims.txt").read_text(encoding="utf-8")))
         if not (new := set(VERDICT.findall("\n".join(printed)))) or new - known:
-            sys.exit(f"{title}\nfigures/claims.txt has not: {new - known}")
+            sys.exit(f"{title}\nbeyond/claims.txt has not: {new - known}")
 
 
 def main():
