@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))        # of plots.p
 if "IPython" not in sys.modules and "inline" in os.environ.get("MPLBACKEND", ""):
     os.environ["MPLBACKEND"] = "Agg"        # a notebook's cell has started this program
 
-import train
+import train        # before NumPy, since it sets the number of threads
 
 import numpy as np
 

@@ -87,7 +87,7 @@ def figure():
         axis.minorticks_off()
     plots.dotted_line(axes[0], 0.1, "10 %")
     axes[1].legend(loc="upper right")
-    canvas.suptitle("At T = 20 stochastic encodings learn from 16 sequences; others memorize them")
+    canvas.suptitle("16 sequences of length 20: stochastic encodings learn, others memorize")
     plots.caption(canvas, "One batch, orthonormal encodings; net of 120 units. Markers: 3 "
                   "seeds, 10 for stochastic to N = 16. Lines: medians. Losses below "
                   f"$10^{{-4}}$ are put there. T = $d_e$ = {c.T}, d = {c.d}, q = {c.q}.")

@@ -115,7 +115,7 @@ def late_loss(t, T, d, q, query, lr, d_e):
 
 
 def demo():
-    """Print the recursion, its late rate, Theorem 1's case, and L of the full model."""
+    """Print the recursion, its late rate, and Theorem 1's case."""
     T, d, q = 200, 5, 3
     print(f"Gradient descent on the population loss, {d = }, {q = }, lr 1.  One-hot, {T = }:\n\n"
           "     step        L       a   alpha   growth of 1/L a step, over 4 lr / (T - 1)")
@@ -127,12 +127,6 @@ def demo():
     print(f"\nUnder the conditions of Theorem 1 at T = 20, lr 1/(20 d^2) = {lr:g}:\n"
           f"  {count_steps(0.01, 20, d, q, lr, 19)} steps until L = 0.01 d/(2q) = "
           f"{0.01 * d / (2 * q):.4f} < {eps:.4f} = d T/(100 (T - q) q), the largest eps")
-    print("\nFull model, T = 20, d_e = 20, lr 1: L over late_loss.\n\n     step     sum    mean")
-    t = np.array([1000, 10_000, 100_000])
-    ratios = [descend(1.0, t[-1], 20, 20, d, q, partial(slopes, query=query))[0, t]
-              / late_loss(t, 20, d, q, query, 1.0, 20) for query in ("sum", "mean")]
-    for line in zip(t, *ratios):
-        print("  {:7d}  {:6.3f}  {:6.3f}".format(*line))
 
 
 # Training

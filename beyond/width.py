@@ -30,6 +30,7 @@ import numpy as np
 import plots
 from sts import softmax
 
+
 def random_scores(rng, T, d_e, q, draws=1000):
     """Scores s_j (draws, T) for random signs; the first q positions are the selected ones.
 
@@ -163,6 +164,7 @@ def separation():
     """Train, and plot the width of nets, and of attention with one draw in a test and with 16."""
     rng, d, q = np.random.default_rng(0), ADAM["d"], ADAM["q"]
     nets, one, many = (trained_widths(name) for name in ("net", "one draw", "16 draws"))
+    bound = {T: T * d * (1 - 0.1 * (T - 1) / (T - q)) for T in many}        # see fcn.py
     for T, units in nets.items():
         row(f"T = {T}: units that trained nets need", units)
     for name, K, needed in ("one draw", 1, one), ("16 draws", 16, many):
@@ -170,7 +172,8 @@ def separation():
             [needed[T] / needed_width(T, q, 0.1, K, rng) for T in needed])
         for T in 10, 320:
             row(f"{name}, T = {T}: d_e, trained", needed[T])
-    bound = {T: T * d * (1 - 0.1 * (T - 1) / (T - q)) for T in many}        # see fcn.py
+        row(f"{name}, T = 320: {bound[320]:.0f} units that all nets need / (d + d_e)",
+            bound[320] / (d + needed[320]))
     canvas, axis = plt.subplots(figsize=(10, 7))
     axis.plot(list(bound), list(bound.values()), "--", color=plots.NET,
               label="bound for all nets: units of the first layer")
@@ -181,9 +184,8 @@ def separation():
         plots.band(axis, list(needed), np.transpose(list(needed.values())) + more, color,
                    marker=marker, markersize=9, label=name)
         if more:
-            times = bound[320] / (d + needed[320])
-            axis.text(340, 1.25 * (d + needed[320].mean()), f"{times.mean():.1f} times",
-                      color=color)
+            axis.text(340, 1.25 * (d + needed[320].mean()), color=color,
+                      s=f"{(bound[320] / (d + needed[320])).mean():.1f} times")
     axis.vlines([320], [d + many[320].mean()], [bound[320]], color=plots.THEORY, linestyle=":")
     axis.set(xscale="log", yscale="log", xlabel="sequence length T", xlim=(9, 600),
              ylim=(18, 2500), ylabel="width for an error of 10%")
