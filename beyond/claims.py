@@ -151,11 +151,10 @@ def block(run, name):
 
 def claims_3(runs):
     """Interpretable training: which entries of W and V remain."""
-    rows = []
+    trained, rows = runs["full model"], []
+    new = [train.start(run["config"]) for run in trained]
     for name, part in ("W", "PE-PE block"), ("V", "token block"):
-        after = np.transpose([block(run, name) for run in runs["full model"]])
-        before = np.transpose([block(train.start(run["config"]), name)
-                               for run in runs["full model"]])
+        after, before = (np.transpose([block(run, name) for run in arm]) for arm in (trained, new))
         rows += [within(f"{name}: only the {part}, fraction of the squared norm", after[0], 0.95),
                  within(f"{name}: {part} aligned with the identity, cosine", after[1], 0.99),
                  within(f"{name}: other entries go to 0, fraction of their norm left",

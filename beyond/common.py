@@ -44,11 +44,6 @@ def end_error(run, T, q, draws=None, n=2048):
     return np.mean(squares) * q / c.d
 
 
-def half_step(t, L, c):
-    """The step at which L, the loss at steps t, has fallen to half of d/(2q); nan if it has not."""
-    return np.interp(-c.d / (4 * c.q), -np.minimum.accumulate(L), t, right=np.nan)
-
-
 def row(text, values):
     """Print what is measured: its mean over all values, which are of seeds, and their range."""
     print(f"{text:66}  {np.mean(values):.4g} ({np.min(values):.4g} to {np.max(values):.4g})")
@@ -65,8 +60,7 @@ def main(doc, demo, *figures):
     """Print what is derived; then train, and draw the figures, one for each picture named."""
     parser = command_line(doc)
     for figure in figures:
-        parser.add_argument(figure.__name__, nargs="?", type=Path, metavar="PICTURE.png",
-                            help=figure.__doc__)
+        parser.add_argument(figure.__name__, nargs="?", type=Path, help=figure.__doc__)
     paths = [path for path in vars(parser.parse_args()).values() if path]
     try:
         for path in paths:                          # what cannot be written is refused now

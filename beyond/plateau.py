@@ -9,7 +9,7 @@ here, for gradient descent with keys Z from W = V = 0, one-hot or stochastic ort
 and U the sum of the selected ones.  For random signs it is an approximation, with N = d_e.
 """
 
-from common import UNTESTED, half_step, main, row     # first: NumPy gets one thread
+from common import UNTESTED, main, row     # first: NumPy gets one thread
 
 import math
 
@@ -18,7 +18,7 @@ import numpy as np
 
 import plots
 import train
-from two_numbers import ENCODINGS, count_steps
+from two_numbers import ENCODINGS, count_steps, delays
 
 
 def flow_steps(share, T, d, q, lr, N):
@@ -104,13 +104,6 @@ ARMS = {f"plateau {name} {lr} {n} {K}": UNTESTED | settings | {
 ARMS["plateau one full batch"] = ARMS["plateau random signs 4.0 256 1"] | {"fresh": False}
 
 
-def delays(runs, N):
-    """How many times as long as by the recursion the plateau of each run is."""
-    c = runs[0]["config"]
-    steps = [half_step(*plots.smooth_loss(run), c) for run in runs]
-    return np.array(steps) / count_steps(0.5, c.T, c.d, c.q, c.lr, N)
-
-
 def without_noise(steps=3200, **settings):
     """A run whose token-PE block of W, where noise_delay has its noise, is put to 0 at each step.
 
@@ -143,15 +136,13 @@ def figure():
             if settings["T"] == 200:
                 axis.annotate("the first page's task", (predicted, measured.mean()), (0.66, 0.5),
                               textcoords="axes fraction", arrowprops={"arrowstyle": "-"})
-    axis.plot([], "o", color=plots.STOCHASTIC, label="weak noise: lr (d + q)/n at most 1/8")
-    axis.plot([], "o", color=plots.STOCHASTIC, fillstyle="none", label="stronger noise")
-    axis.plot((1, 2.7), (1, 2.7), "--", color=plots.THEORY, label="measured = predicted")
+    axis.plot((1, 2.7), (1, 2.7), "--", color=plots.THEORY)
     axis.set(title="steps to half of d/(2q), over those without noise",
              xlabel="predicted: 1 + lr T/(2nK)", ylabel="measured")
-    axis.legend(loc="upper left")
     canvas.suptitle("Weak gradient noise makes the plateau 1 + lr T/(2nK) times as long")
-    plots.caption(canvas, "Means of 3 seeds, fresh batches of n sequences, K draws in a step. "
-                  "T = 50, one-hot and orthonormal encodings; first page: T = 200, random signs.")
+    plots.caption(canvas, "Full: weak noise, lr (d + q)/n at most 1/8. Means of 3 seeds, fresh "
+                  "batches of n sequences, K draws in a step. T = 50, one-hot and orthonormal "
+                  "encodings; first page: T = 200, random signs. Dashed: measured = predicted.")
     for noise, values in ratios.items():
         row(f"lr (d + q)/n {noise}: delay of the plateau / formula", values)
     for text, name in ("fresh batches", "random signs 4.0 256 1"), ("one batch", "one full batch"):

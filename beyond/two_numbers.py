@@ -39,7 +39,7 @@ with stochastic encodings two numbers move here, too.  U is the sum of the selec
 their mean, which decides how fast L falls: see late_loss.
 """
 
-from common import UNTESTED, half_step, main, multiples, row     # first: NumPy gets one thread
+from common import UNTESTED, main, multiples, row     # first: NumPy gets one thread
 
 import math
 from functools import partial
@@ -142,15 +142,24 @@ FULL = {f"full_model {query} {q}": UNTESTED | {
     "attend_to_query": True, "query": query} for query in ("sum", "mean") for q in SIZES}
 
 
+def delays(runs, W_norm2):
+    """How many times as many steps as by the recursion each run takes until L is half of d/(2q)."""
+    c = runs[0]["config"]
+    steps = [np.interp(-c.d / (4 * c.q), -np.minimum.accumulate(L), t, right=np.nan)
+             for t, L in map(plots.smooth_loss, runs)]
+    return np.array(steps) / count_steps(0.5, c.T, c.d, c.q, c.lr, W_norm2)
+
+
 def dynamics():
     """Train, plot L, 1/L, a and alpha, measured and exact, and print measured over exact."""
-    runs, ratios = plots.trained(ARMS), []
+    runs, halved, end, growth = plots.trained(ARMS), [], [], []
     c = runs["two_numbers orthonormal 4000"][0]["config"]
     canvas, ((left, right), below) = plt.subplots(2, 2, figsize=(10, 8.5))
     for name, (_, W_norm2, color) in ENCODINGS.items():
+        longest = runs[f"two_numbers {name} 4000"]
         exact = descend(c.lr, c.steps, W_norm2, c.T, c.d, c.q)
-        L = np.array([plots.smooth_loss(run)[1] for run in runs[f"two_numbers {name} 4000"]])
-        t, L_exact = plots.smooth_loss({"loss": exact[0, :-1]})
+        t, _ = plots.smooth_loss(longest[0])
+        L = np.array([plots.smooth_loss(run)[1] for run in longest])
         for axis, values, curve in (left, L, exact[0]), (right, 1 / L, 1 / exact[0]):
             plots.band(axis, t, values, color, linewidth=5, label=name)
             axis.plot(curve, "--", color=plots.THEORY)
@@ -159,11 +168,10 @@ def dynamics():
         for k, axis in enumerate(below, 1):
             axis.plot(points[0], points[k], "o", color=color, fillstyle="none", markersize=9)
             axis.plot(exact[k], "--", color=color)
-        for values in L:
-            growth, _ = np.polyfit(t[33:], 1 / values[33:], 1, w=values[33:])
-            ratios.append((half_step(t, values, c) / half_step(t, L_exact, c),
-                           values[-10:].mean() / L_exact[-10:].mean(),
-                           growth / (4 * c.lr / W_norm2)))
+        halved.extend(delays(longest, W_norm2))
+        end.extend(L[:, -10:].mean(axis=1) / exact[0, 3600:4000].mean())
+        late = np.polyfit(t[33:], 1 / L.T[33:], 1, w=L.mean(axis=0)[33:])
+        growth.extend(late[0] / (4 * c.lr / W_norm2))
     left.set(title="loss L", yscale="log")
     right.set(title="1/L", ylim=(0, None))
     right.legend(title="encodings", loc="upper left")
@@ -171,7 +179,6 @@ def dynamics():
     below[1].set(title="$\\alpha$, with V near $\\alpha$ V*", xlabel="step t")
     canvas.suptitle("Training follows two numbers, a and $\\alpha$, a little late")
     plots.caption(canvas, "Dashed: the recursion. Thick, and circles: trained, 3 seeds.", c)
-    halved, end, growth = np.transpose(ratios)
     row("step at which L has halved / exact", halved)
     row("L at the end / exact", end)
     row("growth of 1/L / (4 lr/||W*||^2)", growth)

@@ -165,8 +165,7 @@ def separation():
     rng, d, q = np.random.default_rng(0), ADAM["d"], ADAM["q"]
     nets, one, many = (trained_widths(name) for name in ("net", "one draw", "16 draws"))
     bound = {T: T * d * (1 - 0.1 * (T - 1) / (T - q)) for T in many}        # see fcn.py
-    for T, units in nets.items():
-        row(f"T = {T}: units that trained nets need", units)
+    row("trained nets: units / bound", [nets[T] / bound[T] for T in nets])
     for name, K, needed in ("one draw", 1, one), ("16 draws", 16, many):
         row(f"{name}: trained d_e / computed",
             [needed[T] / needed_width(T, q, 0.1, K, rng) for T in needed])
