@@ -60,7 +60,8 @@ def main(doc, demo, *figures):
     """Print what is derived; then train, and draw the figures, one for each picture named."""
     parser = command_line(doc)
     for figure in figures:
-        parser.add_argument(figure.__name__, nargs="?", type=Path, help=figure.__doc__)
+        parser.add_argument(figure.__name__, nargs="?", type=Path, help=figure.__doc__,
+                            metavar=f"{figure.__name__}.png")
     paths = [path for path in vars(parser.parse_args()).values() if path]
     try:
         for path in paths:                          # what cannot be written is refused now

@@ -4,7 +4,7 @@
     python beyond/width.py separation.png      also trains, a quarter of an hour, and plots
 
 The paper says that d + O~(q log T) is enough for attention, and that nets need the order T d.  All
-in this file is derived.  Symbols are those of two_numbers.py, and
+in this file is derived, or computed.  Symbols are those of two_numbers.py, and
 
     K            number of draws of encodings whose mean is taken (Definition 5)
     s_j          the score e_j . U of position j; with W = a W* its logit is a s_j
