@@ -90,7 +90,7 @@ def floors(c, tests, draws=3000):
 
 
 def needed_width(T, q, error, K, rng):
-    """The least d_e for this error with the mean of K draws in a test, to a few per cent.
+    """The least d_e for this error with the mean of K draws in a test, to about 5 per cent.
 
     a and alpha are the best ones for one draw, which training with one draw in a step finds.  The
     error does not depend on d.  A heuristic for q >= 3: a is about ln T, so that T unselected
@@ -120,8 +120,8 @@ def demo():
         a, alpha = best_weights(scores, q, K)
         error = signs_error(a, alpha, scores, q, K)
         print(f"  q = {q}, K = {K:2d}   {abs(error):.3f}   {a = :.1f}, {alpha = :.2f}")
-    print("\nThe least d_e for an error of 10% with K draws in a test, q = 3; weights as training\n"
-          "finds them with one draw in a step.\n\n            K = 1   K = 16")
+    print("\nThe least d_e (to about 5%) for an error of 10%, q = 3, K draws in a test; weights\n"
+          "are those that training with one draw in a step finds.\n\n            K = 1   K = 16")
     for T in 10, 100, 1000:
         one, many = (needed_width(T, 3, 0.1, K, rng) for K in (1, 16))
         print(f"  T = {T:4d} {one:8d} {many:8d}", flush=True)
