@@ -66,7 +66,7 @@ def main(doc, demo, *figures):
     try:
         for path in paths:                          # what cannot be written is refused now
             plots.plt.switch_backend("Agg")         # no display is needed
-            plots.plt.figure().savefig(os.devnull, format=path.suffix[1:] or None)
+            plots.plt.figure().savefig(os.devnull, format=path.suffix[1:])
             path.parent.mkdir(parents=True, exist_ok=True)
             path.open("ab").close()
     except (OSError, ValueError) as problem:

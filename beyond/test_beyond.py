@@ -618,14 +618,13 @@ def curve(end, factor):
     (0.2, 0.91, "not seen", "seen"),
     (np.nan, 0.5, "not seen", "not seen")])
 def test_a_curve_converges_or_levels_off(end, factor, converges, levels_off):
-    good, level = curve(0.01, 0.5), curve(0.5, 1.0)
-    in_part = "in part" if converges == "seen" else "not seen"
-    assert claims.converges("text", curve(end, factor), t, "0.1")[-1] == in_part
     found = curve(end, factor)
-    for curves in found, np.concatenate([good, found]), np.concatenate([good, found], axis=1):
-        assert claims.converges("text", curves, t)[-1] == converges
-    for curves in found, np.concatenate([level, found]), np.concatenate([level, found], axis=1):
-        assert claims.levels_off("text", curves, t)[-1] == levels_off
+    in_part = "in part" if converges == "seen" else "not seen"
+    assert claims.converges("text", found, t, "0.1")[-1] == in_part
+    for judge, other, verdict in ((claims.converges, curve(0.01, 0.5), converges),
+                                  (claims.levels_off, curve(0.5, 1.0), levels_off)):
+        for curves in found, *(np.concatenate([other, found], axis) for axis in (0, 1)):
+            assert judge("text", curves, t)[-1] == verdict
 
 
 def test_ahead_from_is_the_step_after_the_last_one_behind():
@@ -679,7 +678,8 @@ def test_programs_run_in_a_notebooks_cell_beside_a_foreign_plots_py_and_into_hea
     run = partial(subprocess.run, cwd=os.path.dirname(common.__file__), env=own, text=True,
                   capture_output=True)
     assert "FIGURE" in run([sys.executable, "-OO", "claims.py", "--help"]).stdout
-    for path in "no.such", "figures":
+    (tmp_path / "a.png").mkdir()
+    for path in "no.such", "no_suffix", tmp_path / "a.png":
         found = run([sys.executable, "data.py", path])
         assert (found.stdout, found.returncode) == ("", 2) and found.stderr.count("error:") == 1
     assert run(f"{shlex.quote(sys.executable)} data.py | true", shell=True).stderr == ""
