@@ -1,20 +1,20 @@
 """What is measured of the claims in the paper's captions, Figures 1 to 5.
 
-    python beyond/claims.py          all claims, into figures/claims.txt
+    python beyond/claims.py          all claims, into beyond/claims.txt
     python beyond/claims.py 1 3      those of some figures
 
 CLAIMS.md has the captions, what we demand, and why.  The runs are those that plots.py keeps; it
 trains those that are missing.  A claim is seen if every seed shows it on every test, and seen in
-part if errors converge to a floor above 0.  Floors are computed: width.floors has what training
-with stochastic random signs keeps for ever, and fixed.kept_error the same for fixed ones.
+part if errors converge to a floor above 0.  Floors are computed: those of stochastic random signs
+by width.floors, those of fixed encodings by fixed.kept_error.
 
 Curves are errors of the paper's number of sequences, 128, with a standard error of some 8 %.  So
 2,048 new ones are measured with the weights of the end, and each curve is multiplied to end there.
 """
 
-from common import end_error        # first: it finds plots.py, and gives NumPy one thread
+from common import command_line, end_error      # first: NumPy gets one thread
 
-import argparse
+from pathlib import Path
 
 import numpy as np
 
@@ -64,10 +64,7 @@ def curves(runs, optimizer, longer):
 
 
 def floors(runs, longer):
-    """Floors on longer sequences, or on other sizes, as text; means over the seeds' encodings.
-
-    Stochastic ones are for Adam, too: the gradient of the population loss vanishes there.
-    """
+    """Floors on longer sequences, or on other sizes, as text; means over the seeds' encodings."""
     c, tests = runs[0]["config"], runs[0]["tests"].tolist()[1:]
     tests = [(T, q) for T, q in tests if (q == c.q) == longer]
     if c.pe == "stochastic":
@@ -154,11 +151,10 @@ def block(run, name):
 
 def claims_3(runs):
     """Interpretable training: which entries of W and V remain."""
-    rows = []
+    trained, rows = runs["full model"], []
+    new = [train.start(run["config"]) for run in trained]
     for name, part in ("W", "PE-PE block"), ("V", "token block"):
-        after = np.transpose([block(run, name) for run in runs["full model"]])
-        before = np.transpose([block(train.start(run["config"]), name)
-                               for run in runs["full model"]])
+        after, before = (np.transpose([block(run, name) for run in arm]) for arm in (trained, new))
         rows += [within(f"{name}: only the {part}, fraction of the squared norm", after[0], 0.95),
                  within(f"{name}: {part} aligned with the identity, cosine", after[1], 0.99),
                  within(f"{name}: other entries go to 0, fraction of their norm left",
@@ -215,7 +211,7 @@ def table(runs, names):
 
 def main():
     """Measure the claims that the command line names, and print their table; write all of them."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__)
     parser.add_argument("names", nargs="*", metavar="FIGURE", help=f"{', '.join(CLAIMS)} (all)")
     names = parser.parse_args().names
     if not set(names) <= set(CLAIMS):
@@ -225,7 +221,7 @@ def main():
     text = table(runs, names or CLAIMS)
     print(text, end="")
     if not names:
-        (plots.HERE / "figures" / "claims.txt").write_text(text, encoding="utf-8")
+        Path(__file__).with_name("claims.txt").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,22 +1,27 @@
-"""What the files of this folder share.  Import it before NumPy, which gets one thread here."""
+"""What the files of this folder share.  Import it before NumPy, so that NumPy gets one thread."""
 
 import argparse
 import os
+import signal
 import sys
 from pathlib import Path
 
-for name in "OPENBLAS_NUM", "MKL_NUM", "OMP_NUM", "VECLIB_MAXIMUM":     # before NumPy loads:
-    os.environ.setdefault(f"{name}_THREADS", "1")                       # matrices are small
-sys.path.append(str(Path(__file__).resolve().parents[1]))       # of plots.py, sts.py and train.py
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))        # of plots.py, sts.py, train.py
+if "IPython" not in sys.modules and "inline" in os.environ.get("MPLBACKEND", ""):
+    os.environ["MPLBACKEND"] = "Agg"        # a notebook's cell has started this program
+
+import train        # before NumPy, since it sets the number of threads
 
 import numpy as np
+
+import plots
+import sts
 
 UNTESTED = {"fresh": True, "evaluations": 1, "eval_sequences": 2, "T_test": [], "q_test": []}
 
 
 def multiples(run):
     """a and alpha: the multiples of W* and V* that are nearest to the weights of a run."""
-    import sts
     c = run["config"]
     truth = sts.ground_truth(c.d, c.d_e, c.T if c.pe == "onehot" else None)
     return [float((run[name] * star).sum() / (star ** 2).sum()) for name, star in zip("WV", truth)]
@@ -25,23 +30,18 @@ def multiples(run):
 def end_error(run, T, q, draws=None, n=2048):
     """The error over d/(2q) of a run's last weights at length T and subset size q.
 
-    On n new sequences in batches of 128, and with new draws of encodings in each batch, as many as
-    in the run's own tests if `draws` is not given.
+    On n new sequences in batches of at most 128.  With stochastic encodings outputs are means over
+    `draws` new draws in each batch, or as many as in the run's own tests.  Each draw is used and
+    forgotten, since it has T d_e numbers.
     """
-    import sts
-    import train
-    c, losses = run["config"], []
-    for part in range(n // 128):
-        X, y = sts.sample_sts(train.stream(c, "tests", T, q, part), 128, T, c.d, q, np.float32)
+    c, size, squares = run["config"], min(n, 128), []
+    draws = (draws or c.eval_draws) if c.model == "attention" and "E" not in run else 1
+    for part in range(n // size):
+        X, y = sts.sample_sts(train.stream(c, "tests", T, q, part), size, T, c.d, q, np.float32)
         rng = train.stream(c, "tests", T, q, part, 1)
-        E = train.encodings(run, T, draws or c.eval_draws, rng)
-        losses.append(((train.output(run, X, y, E) - sts.sts_target(X, y)) ** 2).sum() / 256)
-    return np.mean(losses) * 2 * q / c.d
-
-
-def half_step(t, L, c):
-    """The step at which L, the loss at steps t, has fallen to half of d/(2q); nan if it has not."""
-    return np.interp(-c.d / (4 * c.q), -np.minimum.accumulate(L), t, right=np.nan)
+        f = sum(train.output(run, X, y, train.encodings(run, T, 1, rng)) for _ in range(draws))
+        squares.append(((f / draws - sts.sts_target(X, y)) ** 2).sum() / size)
+    return np.mean(squares) * q / c.d
 
 
 def row(text, values):
@@ -49,12 +49,28 @@ def row(text, values):
     print(f"{text:66}  {np.mean(values):.4g} ({np.min(values):.4g} to {np.max(values):.4g})")
 
 
+def command_line(doc):
+    """The parser of a program with this docstring.  From now on `| head` ends it without a word."""
+    if hasattr(signal, "SIGPIPE"):                                              # not on Windows
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    return argparse.ArgumentParser(description=doc and doc.splitlines()[0])     # -OO: no doc
+
+
 def main(doc, demo, *figures):
     """Print what is derived; then train, and draw the figures, one for each picture named."""
-    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
-    parser.add_argument("pictures", nargs="*", metavar="PICTURE", help="train, and plot into it")
-    pictures = parser.parse_args().pictures
+    parser = command_line(doc)
+    for figure in figures:
+        parser.add_argument(figure.__name__, nargs="?", type=Path, help=figure.__doc__,
+                            metavar=f"{figure.__name__}.png")
+    paths = [path for path in vars(parser.parse_args()).values() if path]
+    try:
+        for path in paths:                          # what cannot be written is refused now
+            plots.plt.switch_backend("Agg")         # no display is needed
+            plots.plt.figure().savefig(os.devnull, format=path.suffix[1:])
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.open("ab").close()
+    except (OSError, ValueError) as problem:
+        parser.error(problem)
     demo()
-    for figure, path in zip(figures, pictures):
-        import plots
-        plots.picture(figure, Path(path))
+    for figure, path in zip(figures, paths):
+        plots.picture(figure, path)

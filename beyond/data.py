@@ -10,16 +10,20 @@ coordinates of encodings may be permuted and change sign.  So the mean gradient 
 encodings a multiple of I.  The token-PE block of W and V_e stay 0: L stays the same if E and these
 two change sign together.  Only V_x is free: 1 + d^2 numbers, whatever T and d_e are.
 
-With these numbers more than d sequences in general position are fitted only by the task.  With
-attention p_in on each selected token and p_out on any other one, V_x fits them if
-(I/q - p_in V_x) S = p_out V_x R, where columns of S and R (d, N) are the sums of a sequence's
-selected and other tokens.  [I/q - p_in V_x, -p_out V_x] has rank d unless p_out = 0, but for N > d
-the rows of [S; R] have fewer than d relations.  For N <= d there are always such V_x.
+With these numbers the loss of N > d sequences in general position tends to 0 only if they come to
+solve the task: a -> infinity and V_x -> I.  With attention p_in on each selected token and p_out on
+any other one, V_x fits the sequences if (I/q - p_in V_x) S = p_out V_x R, where columns of S and R
+(d, N) are the sums of a sequence's selected and other tokens.  [I/q - p_in V_x, -p_out V_x] has
+rank d unless p_out = 0, but for N > d the rows of [S; R] have fewer than d relations.  So p_out
+has to vanish, and then V_x = I.  For N <= d there are always such V_x.
 """
 
 from common import main, row     # first: NumPy gets one thread
 
+import matplotlib.pyplot as plt
 import numpy as np
+
+import plots
 
 
 def fit(rng, N, T, d, q, a):
@@ -58,8 +62,6 @@ FEW = {name: ARMS[name] for name in [f"data stochastic {N}" for N in (4, 6, 8, 1
 
 def figure():
     """Train, plot error and training loss against N, and print in how many seeds a model learns."""
-    import plots
-    import matplotlib.pyplot as plt
     runs = plots.trained(ARMS) | plots.trained(FEW, seeds=range(3, 13))
     c = runs["data fixed 4"][0]["config"]
     canvas, axes = plt.subplots(1, 2, figsize=(10, 6), sharey=True)
@@ -85,7 +87,7 @@ def figure():
         axis.minorticks_off()
     plots.dotted_line(axes[0], 0.1, "10 %")
     axes[1].legend(loc="upper right")
-    canvas.suptitle("Stochastic encodings learn from 16 sequences, which the others memorize")
+    canvas.suptitle("16 sequences of length 20: stochastic encodings learn, others memorize")
     plots.caption(canvas, "One batch, orthonormal encodings; net of 120 units. Markers: 3 "
                   "seeds, 10 for stochastic to N = 16. Lines: medians. Losses below "
                   f"$10^{{-4}}$ are put there. T = $d_e$ = {c.T}, d = {c.d}, q = {c.q}.")

@@ -26,12 +26,14 @@ At a longer T_test the first part is then that of training, and the second one i
 encodings are in fixed.py.
 """
 
-from common import main, row     # first: NumPy gets one thread
+from common import end_error, main, row     # first: NumPy gets one thread
 
 import math
 
+import matplotlib.pyplot as plt
 import numpy as np
 
+import plots
 from two_numbers import descend
 
 
@@ -89,8 +91,8 @@ def demo():
     for t in rising[0], rising[-1] + 1, steps:
         print(f"  {t:6}   {L[t] * 2 * 8 / d:.3f}   {scale[t]:7.2f}")
     a, alpha = a[10_000], alpha[10_000]
-    print("\nThe weights of step 10,000 on longer sequences (with a larger d_e), as they are, and\n"
-          "with scaled logits.\n\n       T     error   factor     error")
+    print("\nThe weights of step 10,000 on longer sequences, as they are, and with scaled logits;\n"
+          "orthonormal encodings, with d_e at least T.\n\n       T     error   factor     error")
     for T_test in T, 2 * T, 5 * T, 20 * T, 500 * T:
         more = scaled(a, T, q, T_test, q)
         print("  {:6d}   {:.5f}   {:.3f}   {:.5f}".format(
@@ -101,41 +103,27 @@ def demo():
 # Training
 
 
-def end_errors(run, T_test, n):
-    """The errors over d/(2q) on n new sequences: of a run's last weights, and with scaled logits.
-
-    Outputs are means over the draws of a test, one at a time, since a draw has T_test d_e numbers.
-    """
-    import sts
-    import train
-    c = run["config"]
-    X, y = sts.sample_sts(train.stream(c, "tests", T_test, c.q), n, T_test, c.d, c.q, np.float32)
-    factors, f = np.float32([1, length_factor(run, T_test, c.q)]), 0
-    draws = 1 if "E" in run else c.eval_draws
-    for k in range(draws):
-        E, = train.encodings(run, T_test, 1, train.stream(c, "tests", T_test, c.q, k))
-        f = f + np.array([sts.forward(factor * run["W"], run["V"], X, y, E)[0]
-                          for factor in factors]) / draws
-    return ((f - sts.sts_target(X, y)) ** 2).sum(axis=(1, 2)) * c.q / (n * c.d)
+def end_errors(run, T_test):
+    """The errors over d/(2q) at length T_test of a run's last weights, and with scaled logits."""
+    q = run["config"].q
+    factors = np.float32([1, length_factor(run, T_test, q)])
+    return [end_error(run | {"W": factor * run["W"]}, T_test, q, n=max(64, 800_000 // T_test))
+            for factor in factors]
 
 
 def figure():
-    """Plot, and print, the errors of Figure 4's runs on longer sequences, as they are and scaled."""
-    import plots
-    import matplotlib.pyplot as plt
+    """Plot and print the errors of Figure 4's runs on longer sequences, as they are and scaled."""
     runs = plots.trained(plots.GD)
     c = runs["gd fixed"][0]["config"]
     ticks = c.T * np.array([1, 2, 5, 20, 80, 500])
     canvas, axis = plt.subplots(figsize=(10, 6.5))
     for pe, lengths, color in (("fixed", [c.T, *c.T_test], plots.FIXED),
                                ("stochastic", ticks, plots.STOCHASTIC)):
-        errors = np.array([[end_errors(run, T, max(64, 800_000 // T)) for T in lengths]
-                           for run in runs[f"gd {pe}"]])            # (seeds, lengths, 2)
-        for k, (how, line, marker) in enumerate((("", "--", "s"), (", scaled logits", "-", "o"))):
-            plots.band(axis, lengths, errors[:, :, k], color, linestyle=line, marker=marker,
-                       markersize=8, label=f"{pe}{how}")
+        errors = np.array([[end_errors(run, T) for T in lengths] for run in runs[f"gd {pe}"]])
+        for k, (line, name) in enumerate((("s--", pe), ("o-", f"{pe}, scaled logits"))):
+            axis.plot(lengths, errors[:, :, k].mean(axis=0), line, color=color, label=name)
             for T, column in zip(lengths, errors[:, :, k].T):
-                row(f"{pe}{how}: error over d/(2q) at T = {T}", column)
+                row(f"{name}: error over d/(2q) at T = {T}", column)
     plots.dotted_line(axis, 1, "")
     axis.text(c.T, 1.05, "zero predictor")
     axis.set(xlabel="$T_{test}$", xscale="log", yscale="log", ylabel="error over d/(2q)")
@@ -144,8 +132,8 @@ def figure():
     axis.yaxis.set_major_formatter(lambda error, _: f"{100 * error:g}%")
     axis.legend(loc=(0.45, 0.35))
     canvas.suptitle("With scaled logits stochastic encodings work at 500 times the trained length")
-    plots.caption(canvas, "Figure 4's runs, without new training. Stochastic encodings have 16 "
-                  "draws in a test. Fixed encodings end at 2 T, and scaled logits do not help.", c)
+    plots.caption(canvas, "Means of Figure 4's runs, random signs, 16 draws in a test. Fixed "
+                  "encodings were drawn up to 2 T, and scaled logits do not help them.", c)
     return canvas
 
 

@@ -15,6 +15,7 @@ from common import main     # first: it finds plots.py, and gives NumPy one thre
 
 import functools
 import math
+from collections import deque
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -51,8 +52,7 @@ def stochastic(scores, d, q, d_e, lr, steps, K):
 def errors(rng, d_e):
     """Errors over d/(2q) after training (curves, tests), with one draw of fixed encodings."""
     E = rng.choice([-1, 1], (2 * T, d_e)) / math.sqrt(d_e)
-    for _, C, alpha in fixed.descend(E, T, D, Q, LR, STEPS, rng, pace=16):
-        pass                                                            # to the last step
+    (_, C, alpha), = deque(fixed.descend(E, T, D, Q, LR, STEPS, rng, pace=16), 1)     # the last
     found = [[fixed.error(E, T, C, alpha, fixed.subsets(rng, 2000, *test))
               for test in TESTS.values()]]
     scores = width.random_scores(rng, T, d_e, Q, draws=300)
@@ -63,8 +63,11 @@ def errors(rng, d_e):
 
 
 @functools.cache
-def chart():
-    """The map: errors (sizes, curves, tests), each the mean of two draws of fixed encodings."""
+def demo():
+    """Print and return the map: errors (sizes, curves, tests), means of two draws if fixed."""
+    print(f"Errors over d/(2q) after {STEPS} steps, T = {T}, q = {Q}, random signs.  Each test:\n"
+          "fixed encodings; stochastic with one draw in a test; stochastic with the mean of 16.\n\n"
+          "   d_e     T_test = 400               q_test = 8                 q_test = 2")
     rng, found = np.random.default_rng(0), []
     for d_e in SIZES:
         found.append((errors(rng, d_e) + errors(rng, d_e)) / 2)
@@ -73,25 +76,9 @@ def chart():
     return np.array(found)
 
 
-def demo():
-    """Print the errors over d_e: fixed, and stochastic with one draw in a test and with 16."""
-    print(f"Errors over d/(2q) after {STEPS} steps, T = {T}, q = {Q}, random signs.  Each test:\n"
-          "fixed encodings; stochastic with one draw in a test; stochastic with the mean of 16.\n\n"
-          "   d_e     T_test = 400               q_test = 8                 q_test = 2")
-    fixed_, one, many = chart().transpose(1, 2, 0)                      # (tests, sizes) each
-    print("\nThe d_e that show it:")
-    for text, shown in (
-            ("T_test = 400: fixed has twice the error of 16 draws", fixed_[0] > 2 * many[0]),
-            ("q_test = 8: fixed keeps a quarter or less", fixed_[1] <= 0.25),
-            ("q_test = 8: 16 draws are ahead of fixed", fixed_[1] > many[1]),
-            ("q_test = 8: one draw is ahead of fixed", fixed_[1] > one[1]),
-            ("q_test = 2: 16 draws are ahead of fixed", fixed_[2] > many[2])):
-        print(f"  {text:52}", *np.array(SIZES)[shown])
-
-
 def figure():
-    """Plot the map."""
-    lines = chart().transpose(1, 2, 0)
+    """Plot the map that demo() prints."""
+    lines = demo().transpose(1, 2, 0)
     canvas, axes = plt.subplots(1, len(TESTS), figsize=(11, 6.5), sharey=True)
     for (curve, (style, color)), tests in zip(CURVES.items(), lines):
         for axis, name, line in zip(axes, TESTS, tests):
@@ -102,7 +89,8 @@ def figure():
     axes[0].set(ylabel="error over d/(2q)")
     axes[2].legend(loc="upper right", handlelength=1.5)
     canvas.suptitle("At 2 T stochastic encodings lead; on other sizes it depends on $d_e$")
-    plots.caption(canvas, f"Computed, without training. T = {T}, q = {Q}, d = {D}, lr = {LR:g}.")
+    plots.caption(canvas, "Computed for random signs, without training: the population loss. "
+                  f"{K} draws in a step, T = {T}, q = {Q}, d = {D}, lr = {LR:g}, {STEPS} steps.")
     return canvas
 
 

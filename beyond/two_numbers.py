@@ -9,11 +9,10 @@ orthonormal here: random signs times distinct coordinate vectors, new at every s
 of the selected encodings.
 
 From W = V = 0, gradient descent on L, the mean over all X, y and E, keeps W = a W* and V = alpha V*
-if the keys are the z_j (derived here, in exact arithmetic: with one-hot encodings rounding errors
-in the token-PE block grow if lr is above 2T/((q - 1)(q + d))).  The reason is symmetry.  Suppose an
-orthogonal map of the weights does not change L.  Then gradients are mapped as weights are.  So
-where the map leaves the weights as they are, it leaves the gradient as it is, and the next weights
-too.  Block by block:
+if the keys are the z_j (derived here, in exact arithmetic: at a large lr rounding errors grow).
+The reason is symmetry.  Suppose an orthogonal map of the weights does not change L.  Then gradients
+are mapped as weights are.  So where the map leaves the weights as they are, it leaves the gradient
+as it is, and the next weights too.  Block by block:
 
     W, token columns     They are multiplied by the 0 in z_query, so their gradient is 0.
     W, the token-PE      Change the sign of both, and of X.  P stays the same, and f and the target
@@ -36,16 +35,19 @@ P does not depend on X, and the tokens integrate out.  With r_j = alpha P_j - 1[
 residual is sum_j r_j x_j, so L = d/2 sum_j r_j^2.
 
 In the full model of Figures 1 and 3 z_query is one more key.  The maps treat it like the keys, so
-with stochastic encodings two numbers move here, too.  U is the sum of the selected encodings, or
-their mean, and this decides how fast L falls: see late_loss.
+with stochastic encodings two numbers move here, too.  U is the sum of the selected encodings or
+their mean, which decides how fast L falls: see late_loss.
 """
 
-from common import UNTESTED, half_step, main, multiples, row     # first: NumPy gets one thread
+from common import UNTESTED, main, multiples, row     # first: NumPy gets one thread
 
 import math
 from functools import partial
 
+import matplotlib.pyplot as plt
 import numpy as np
+
+import plots
 
 
 def slopes(a, alpha, T, d, q, query=None):
@@ -90,7 +92,9 @@ def count_steps(share, T, d, q, lr, W_norm2):
 
 
 def late_loss(t, T, d, q, query, lr, d_e):
-    """What L of the full model tends to, to leading order, after many steps t (may be an array).
+    """L of the full model after many steps t (an array, too), to leading order.  Derived.
+
+    For stochastic orthonormal encodings.
 
     Mean: the query and the selected positions have the same logit, so alpha stays bounded and has
     its best value.  There L = d/(2q) (T - q) / (q e^(2a/q) + T - q), and dL/da = -(2/q) L at the
@@ -111,7 +115,7 @@ def late_loss(t, T, d, q, query, lr, d_e):
 
 
 def demo():
-    """Print the recursion, its late rate, Theorem 1's case, and L of the full model."""
+    """Print the recursion, its late rate, and Theorem 1's case."""
     T, d, q = 200, 5, 3
     print(f"Gradient descent on the population loss, {d = }, {q = }, lr 1.  One-hot, {T = }:\n\n"
           "     step        L       a   alpha   growth of 1/L a step, over 4 lr / (T - 1)")
@@ -123,12 +127,6 @@ def demo():
     print(f"\nUnder the conditions of Theorem 1 at T = 20, lr 1/(20 d^2) = {lr:g}:\n"
           f"  {count_steps(0.01, 20, d, q, lr, 19)} steps until L = 0.01 d/(2q) = "
           f"{0.01 * d / (2 * q):.4f} < {eps:.4f} = d T/(100 (T - q) q), the largest eps")
-    print("\nFull model, T = 20, d_e = 20, lr 1: L over late_loss.\n\n     step     sum    mean")
-    t = np.array([1000, 10_000, 100_000])
-    ratios = [descend(1.0, t[-1], 20, 20, d, q, partial(slopes, query=query))[0, t]
-              / late_loss(t, 20, d, q, query, 1.0, 20) for query in ("sum", "mean")]
-    for line in zip(t, *ratios):
-        print("  {:7d}  {:6.3f}  {:6.3f}".format(*line))
 
 
 # Training
@@ -138,24 +136,30 @@ ENCODINGS = {       # settings of train.py, ||W*||^2, color
     "orthonormal": ({"T": 50, "law": "orthonormal", "d_e": 100}, 100, "#0072B2")}
 ARMS = {f"two_numbers {name} {steps}": UNTESTED | settings | {"lr": 1.0, "steps": steps}
         for name, (settings, _, _) in ENCODINGS.items() for steps in (150, 400, 1000, 4000)}
-SIZES = {2: ("#08306B", "o"), 3: ("#0072B2", "s"), 5: ("#6A51A3", "^")}     # q: color, marker
+SIZES = {2: "#0072B2", 3: "#56B4E9", 5: "#A58BD3"}                          # q: color
 FULL = {f"full_model {query} {q}": UNTESTED | {
     "T": 20, "q": q, "d_e": 20, "law": "orthonormal", "lr": 1.0, "steps": 4000,
     "attend_to_query": True, "query": query} for query in ("sum", "mean") for q in SIZES}
 
 
+def delays(runs, W_norm2):
+    """How many times as many steps as by the recursion each run takes until L is half of d/(2q)."""
+    c = runs[0]["config"]
+    steps = [np.interp(-c.d / (4 * c.q), -np.minimum.accumulate(L), t, right=np.nan)
+             for t, L in map(plots.smooth_loss, runs)]
+    return np.array(steps) / count_steps(0.5, c.T, c.d, c.q, c.lr, W_norm2)
+
+
 def dynamics():
     """Train, plot L, 1/L, a and alpha, measured and exact, and print measured over exact."""
-    import matplotlib.pyplot as plt
-    import plots
-    runs, ratios = plots.trained(ARMS), []
+    runs, halved, end, growth = plots.trained(ARMS), [], [], []
+    c = runs["two_numbers orthonormal 4000"][0]["config"]
     canvas, ((left, right), below) = plt.subplots(2, 2, figsize=(10, 8.5))
     for name, (_, W_norm2, color) in ENCODINGS.items():
         longest = runs[f"two_numbers {name} 4000"]
-        c = longest[0]["config"]
         exact = descend(c.lr, c.steps, W_norm2, c.T, c.d, c.q)
+        t, _ = plots.smooth_loss(longest[0])
         L = np.array([plots.smooth_loss(run)[1] for run in longest])
-        t, L_exact = plots.smooth_loss({"loss": exact[0, :-1]})
         for axis, values, curve in (left, L, exact[0]), (right, 1 / L, 1 / exact[0]):
             plots.band(axis, t, values, color, linewidth=5, label=name)
             axis.plot(curve, "--", color=plots.THEORY)
@@ -164,11 +168,10 @@ def dynamics():
         for k, axis in enumerate(below, 1):
             axis.plot(points[0], points[k], "o", color=color, fillstyle="none", markersize=9)
             axis.plot(exact[k], "--", color=color)
-        for values in L:
-            growth, _ = np.polyfit(t[33:], 1 / values[33:], 1, w=values[33:])
-            ratios.append((half_step(t, values, c) / half_step(t, L_exact, c),
-                           values[-10:].mean() / L_exact[-10:].mean(),
-                           growth / (4 * c.lr / W_norm2)))
+        halved.extend(delays(longest, W_norm2))
+        end.extend(L[:, -10:].mean(axis=1) / exact[0, 3600:4000].mean())
+        late = np.polyfit(t[33:], 1 / L.T[33:], 1, w=L.mean(axis=0)[33:])
+        growth.extend(late[0] / (4 * c.lr / W_norm2))
     left.set(title="loss L", yscale="log")
     right.set(title="1/L", ylim=(0, None))
     right.legend(title="encodings", loc="upper left")
@@ -176,7 +179,6 @@ def dynamics():
     below[1].set(title="$\\alpha$, with V near $\\alpha$ V*", xlabel="step t")
     canvas.suptitle("Training follows two numbers, a and $\\alpha$, a little late")
     plots.caption(canvas, "Dashed: the recursion. Thick, and circles: trained, 3 seeds.", c)
-    halved, end, growth = np.transpose(ratios)
     row("step at which L has halved / exact", halved)
     row("L at the end / exact", end)
     row("growth of 1/L / (4 lr/||W*||^2)", growth)
@@ -185,31 +187,26 @@ def dynamics():
 
 def full_model():
     """Train the full model, plot L against t for both queries, and print it over the recursion."""
-    import matplotlib.pyplot as plt
-    import plots
     runs, t = plots.trained(FULL), np.unique(np.geomspace(10, 100_000, 200).astype(int))
-    late, edges = t[t >= 1000], np.geomspace(10, 4000, 13).astype(int)
-    canvas, axes = plt.subplots(1, 2, figsize=(10, 6), sharey=True)
+    late, (canvas, axes) = t[t >= 1000], plt.subplots(1, 2, figsize=(10, 6), sharey=True)
     for axis, query, rate in zip(axes, ("sum", "mean"), ("$t^{-1/q}$", "1/t")):
         ends = []
-        for q, (color, marker) in SIZES.items():
+        for q, color in SIZES.items():
             found = runs[f"full_model {query} {q}"]
-            L = descend(1.0, t[-1], 20, 20, 5, q, partial(slopes, query=query))[0]
-            axis.plot(t, L[t], color=plots.THEORY, linewidth=1.5)
-            tail = late_loss(late, 20, 5, q, query, 1.0, 20)
-            axis.plot(late, tail, ":", color=plots.THEORY)
-            means = [[run["loss"][i:j].mean() for run in found]
-                     for i, j in zip(edges, edges[1:])]
-            axis.plot(np.sqrt(edges[1:] * edges[:-1]), means, marker, color=color,
-                      fillstyle="none", markersize=9, label=[f"q = {q}"] + ["_"] * (len(found) - 1))
-            ends += [run["loss"][-400:].mean() / L[3600:4000].mean() for run in found]
+            measured = np.array([plots.smooth_loss(run)[1] for run in found])
+            plots.band(axis, plots.smooth_loss(found[0])[0], measured, color, linewidth=5,
+                       label=f"q = {q}")
+            exact = descend(1.0, t[-1], 20, 20, 5, q, partial(slopes, query=query))[0]
+            axis.plot(t, exact[t], "--", color=plots.THEORY)
+            axis.plot(late, late_loss(late, 20, 5, q, query, 1.0, 20), ":", color=plots.THEORY)
+            ends.extend(measured[:, -10:].mean(axis=1) / exact[3600:4000].mean())
         axis.set(title=f"{query}: {rate}", xscale="log", yscale="log", xlabel="step t")
-        axis.legend(loc="lower left", handletextpad=0.1)
-        row(f"{query}: loss at the end / recursion", ends)
+        row(f"{query}: L at the end / exact", ends)
     axes[0].set(ylabel="loss L")
+    axes[0].legend(loc="lower left")
     canvas.suptitle("The full model: the sum or the mean as query decides the rate")
-    plots.caption(canvas, "Solid: exact. Dotted: at large t. Points: trained, 3 seeds. T = 20, "
-                  "d = 5, $d_e$ = 20, lr = 1, fresh batches of 256 sequences.")
+    plots.caption(canvas, "Thick: trained, 3 seeds. Dashed: the recursion. Dotted: its late law. "
+                  "Orthonormal encodings, T = $d_e$ = 20, d = 5, lr = 1, batches of 256 sequences.")
     return canvas
 
 
