@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import signal
 import sys
 from pathlib import Path
 
@@ -50,10 +49,9 @@ def row(text, values):
 
 
 def command_line(doc):
-    """The parser of a program with this docstring.  From now on `| head` ends it without a word."""
-    if hasattr(signal, "SIGPIPE"):                                              # not on Windows
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    return argparse.ArgumentParser(description=doc and doc.splitlines()[0])     # -OO: no doc
+    """The parser of a program with this docstring, which `python -OO` leaves out."""
+    train.as_program()
+    return argparse.ArgumentParser(description=doc and doc.splitlines()[0])
 
 
 def main(doc, demo, *figures):
@@ -69,8 +67,10 @@ def main(doc, demo, *figures):
             plots.plt.figure().savefig(os.devnull, format=path.suffix[1:])
             path.parent.mkdir(parents=True, exist_ok=True)
             path.open("ab").close()
+        demo()
+        for figure, path in zip(figures, paths):
+            plots.picture(figure, path)
+    except KeyboardInterrupt:
+        parser.exit(1, "\ninterrupted\n")
     except (OSError, ValueError) as problem:
         parser.error(problem)
-    demo()
-    for figure, path in zip(figures, paths):
-        plots.picture(figure, path)
