@@ -70,13 +70,13 @@ def test_heads_start_alike_and_all_fit_balanced_labels_equally_well(head):
 
 def test_m90_is_where_the_share_crosses_90_percent(monkeypatch):
     monkeypatch.setattr(sv, "trial", lambda head, T, m, seed, goal: (0.9 * m / T, None))
-    np.testing.assert_allclose(sv.needed("any", 0, (40, 40, 90)), [40, 40, 90])
+    np.testing.assert_allclose(sv.needed("any", 0, (40, 40, 90), 0.01), [40, 40, 90])
 
 
 @pytest.mark.parametrize("seed", [11, 12])
 def test_it_is_the_exponential_and_a_sign_helps(seed):
-    exp, positive = (sv.needed(head, seed, (16, 256)) for head in ("exp", "positive"))
-    softmax, direct = (sv.needed(head, seed, (16, 64)) for head in ("softmax", "direct"))
+    exp, positive = (sv.needed(head, seed, (16, 256), 0.01) for head in ("exp", "positive"))
+    softmax, direct = (sv.needed(head, seed, (16, 64), 0.01) for head in ("softmax", "direct"))
     assert softmax[1] / softmax[0] < 1.8 < 2.7 < direct[1] / direct[0]     # T: four times
     assert exp[1] / exp[0] < 2.5 < 2.9 < positive[1] / positive[0] < 5     # T: 16 times
 
