@@ -4,13 +4,13 @@
     python beyond/explore.py picture.png         saves what it shows at the start
 """
 
-from common import main     # first: NumPy gets one thread
-
 import os
 import sys
 
 if __name__ == "__main__":      # before matplotlib loads: notebooks name a backend of their own
     os.environ["MPLBACKEND"] = "Agg" if sys.argv[1:] else ""
+
+from common import main     # before NumPy, which gets one thread
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -31,19 +31,18 @@ def figure():
     """The window: the errors, attention at step t on one sequence of length T_test, the sliders."""
     window = plt.figure(figsize=(11, 7), layout="none")
     left, right = [window.add_axes((x, 0.42, 0.41, 0.5)) for x in (0.07, 0.57)]
+    corner = window.add_axes((0.09, 0.01, 0.3, 0.07), frameon=False)
     places = [window.add_axes((x, y, 0.28, 0.04)) for y in (0.24, 0.17, 0.1) for x in (0.1, 0.64)]
     sliders = [Slider(place, name, low, high, valinit=first, valstep=step)
                for place, (name, (low, high, first, step)) in zip(places, SLIDERS.items())]
-    corner = window.add_axes((0.09, 0.01, 0.3, 0.07), frameon=False)
     box = CheckButtons(corner, ["scaled logits"], useblit=False)        # a click draws everything
     curves = [left.plot([], [], color=color)[0] for color in plots.SHADES[:2]]
-    dots, line = left.plot([], [], "ko")[0], left.axvline(0, color=plots.THEORY, linestyle="--")
+    (dots,), line = left.plot([], [], "ko"), left.axvline(0, color=plots.THEORY, linestyle="--")
     left.set(xlabel="step t", ylabel="error over d/(2q)", xlim=(0, STEPS), ylim=(0, 1.1))
     left.legend([*curves, line], ["length T, as trained", "length T_test", "half, by the formula"])
     bars = [right.stairs([0], fill=True, color=color) for color in ("#BBBBBB", plots.STOCHASTIC)]
     right.set(xlabel="positions of a test", xticks=[], xlim=(0, 1), ylim=(0, 1.1))
     titles = [axis.text(0, 1.04, "", transform=axis.transAxes) for axis in (left, right)]
-    moving = [*curves, line, dots, *bars, *titles]
 
     def update(_, rest_is_new=False):
         """Draw what moves over the rest, which is kept from one full drawing to the next."""
@@ -70,6 +69,7 @@ def figure():
             window.draw_artist(artist)
         window.canvas.blit()
 
+    moving = [*curves, line, dots, *bars, *titles]
     for slider in sliders:
         slider.drawon = False
         slider.on_changed(update)
@@ -82,8 +82,9 @@ def figure():
 
 
 if __name__ == "__main__":
-    if not sys.argv[1:] and plt.get_backend().lower() == "agg":
-        sys.exit("There is no display: python beyond/explore.py PICTURE.png saves the picture.")
-    plt.rcParams.update(plots.STYLE)
-    main(__doc__, lambda: sys.argv[1:] or figure(), figure)
-    plt.show()                                              # nothing, if a picture was saved
+    main(__doc__, lambda: None, figure)
+    if not sys.argv[1:]:
+        plt.rcParams.update(plots.STYLE)
+        if figure().canvas.required_interactive_framework is None:
+            sys.exit("There is no display: python beyond/explore.py PICTURE.png saves the picture.")
+        plt.show()
