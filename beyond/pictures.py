@@ -1,6 +1,6 @@
-"""A picture of the model, and a movie, into figures/:  python beyond/pictures.py"""
+"""Draw the model, the class run over the recursion, and its movie:  python beyond/pictures.py"""
 
-import common       # first: it finds plots.py, and gives NumPy one thread
+from common import half_step, multiples     # first: it finds plots.py, and gives NumPy one thread
 import plots
 
 import matplotlib.pyplot as plt
@@ -10,15 +10,16 @@ from PIL import Image
 
 import sts
 import train
+from plateau import flow_steps
 from plots import THEORY
+from two_numbers import count_steps, descend
 
-# A color means one thing: a selected position, another one, the output, the target (THEORY).
 # Entries of matrices are red above 0, as in Figure 3, and grey below 0.
 SELECTED, UNSELECTED, OUTPUT, ENTRIES = "#0072B2", "#BBBBBB", "#009E73", "RdGy_r"
-SHOWN = 12                              # the coordinates of encodings that are shown
-TASK = {"T": 20, "d": 3, "q": 2, "d_e": 60, "lr": 1.0, "steps": 9600, "evaluations": 1,
-        "T_test": [], "q_test": []}
-MOVIE = TASK | {"T": 50, "d_e": 100, "lr": 2.0, "steps": 2000, "fresh": True, "evaluations": 50}
+SHOWN = 12                              # the coordinates of encodings that the movie shows
+CLASS = {"T": 50, "d_e": 100, "law": "orthonormal", "lr": 1.0, "steps": 2000, "fresh": True,
+         "evaluations": 50, "T_test": [], "q_test": []}
+TASK = CLASS | {"T": 20, "d": 3, "d_e": 20, "evaluations": 1}           # of the drawing
 
 
 def example(c):
@@ -29,86 +30,60 @@ def example(c):
     return X, y, E, [SELECTED if j in y[0] else UNSELECTED for j in range(c.T)]
 
 
-def diagonals(run):
-    """The mean of W's diagonal on encodings, and of V's diagonal on tokens."""
-    return run["W"].diagonal()[run["config"].d:].mean(), run["V"].diagonal().mean()
-
-
-def heat_map(axis, matrix, norm, d=0):
-    """A heat map of entries, with a line after d columns; returns its image."""
+def heat_map(axis, matrix, rows, columns, norm=None):
+    """A heat map of entries, with lines after the rows and columns of tokens; returns its image."""
     axis.set(xticks=[], yticks=[])
-    axis.axvline(d - 0.5, color="k", linewidth=1)
     axis.grid(False)
+    axis.axhline(rows - 0.5, color="k", linewidth=1)
+    axis.axvline(columns - 0.5, color="k", linewidth=1)
+    norm = norm or Normalize(-abs(matrix).max(), abs(matrix).max())
     return axis.imshow(matrix, cmap=ENTRIES, norm=norm, interpolation="nearest", aspect="auto")
 
 
 def model(run):
-    """The model on one sequence: each part of f = V Z softmax(Z^T W z_query), with its shape.
-
-    Encodings are shown sqrt(d_e) times as large: then their entries are 1 or -1.
-    """
-    c, (X, y, E, colors) = run["config"], example(run["config"])
-    W, V, d, rows, width = run["W"], run["V"], c.d, c.d + SHOWN, c.d + c.d_e
-    (f,), (_, (z_query,), _, (P,), (z,)) = sts.forward(W, V, X, y, E)
+    """The model on one sequence: each part of f = V Z softmax(Z^T W z_query), with its shape."""
+    c, W, d = run["config"], run["W"], run["config"].d
+    X, y, E, colors = example(c)
+    (f,), (V, (z_query,), _, (P,), (z,)) = sts.forward(W, run["V"], X, y, E)
     Z, Wz = np.column_stack([X[0], E]).T, W @ z_query       # (d + d_e, T), (d + d_e)
-    scale = np.where(np.arange(rows) < d, 1, np.sqrt(c.d_e))[:, None]
     figure, axes = plt.subplots(2, 5, figsize=(10, 7.6), width_ratios=[5, 1, 4, 1, 5])
     (keys, query, weights, product, logits), (output, empty, values, read, attention) = axes
     empty.set_axis_off()
 
-    def column(axis, matrix, limit=2.5, line=0):
-        """A matrix with d token entries in each column, and below a line the encoding."""
-        heat_map(axis, matrix, Normalize(-limit, limit), line)
-        axis.axhline(d - 0.5, color="k", linewidth=1)
-
-    column(keys, Z[:rows] * scale)
-    keys.set_yticks([(d - 1) / 2, d + (SHOWN - 1) / 2], ["$x_j$", "$e_j$"])
-    for j in y[0]:
-        keys.add_patch(plt.Rectangle((j - 0.5, -0.5), 1, rows, fill=False, color=SELECTED,
-                                     linewidth=3, clip_on=False))
-    column(query, z_query[:rows, None] * scale)
-    query.set_yticks([(d - 1) / 2, d + (SHOWN - 1) / 2], ["0", "$U$"])
-    column(weights, W[:rows, :rows], abs(W).max(), d)
-    column(product, Wz[:rows, None] * scale, abs(Wz).max() * np.sqrt(c.d_e))
-    column(read, z[:rows, None] * scale)
-    heat_map(values, V[:, :rows], Normalize(-abs(V).max(), abs(V).max()), d)
+    for axis, part, line in ((keys, Z, 0), (query, z_query[:, None], 0), (weights, W, d),
+                             (product, Wz[:, None], 0), (read, z[:, None], 0)):
+        heat_map(axis, part, d, line)
+    heat_map(values, V, 0, d)
     values.set_aspect("equal")
+    for axis, names in (keys, ["$x_j$", "$e_j$"]), (query, ["0", "$U$"]):
+        axis.set_yticks([(d - 1) / 2, d + (c.d_e - 1) / 2], names)
+    for j in y[0]:
+        keys.axvspan(j - 0.5, j + 0.5, fill=False, color=SELECTED, linewidth=3, clip_on=False)
     for axis, heights in (logits, Z.T @ Wz), (attention, P):
         axis.bar(range(c.T), heights, color=colors)
         axis.set(xlim=(-0.5, c.T - 0.5))
     plt.setp((keys, logits, attention), xticks=sorted(y[0]))
-    for shift, name, vector, color in ((-0.2, "output", f, OUTPUT),
-                                       (0.2, "target", sts.sts_target(X, y)[0], THEORY)):
-        output.bar(np.arange(1, d + 1) + shift, vector, 0.4, color=color, label=name)
-    output.set(xticks=range(1, d + 1), ylim=(None, 2 * f.max()))
+    places = np.arange(1, d + 1)
+    output.bar(places - 0.2, f, 0.4, color=OUTPUT, label="output")
+    output.bar(places + 0.2, sts.sts_target(X, y)[0], 0.4, color=THEORY, label="target")
+    output.set(xticks=places, ylim=(None, 2 * f.max()))
     output.legend(loc="upper left")
     for axis, title, shape in (
-            (keys, "keys $Z$", f"$(d + d_e) × T$\n= {width} × {c.T}"),
-            (query, "$z_{query}$", f"$d + d_e$\n= {width}"),
-            (weights, "$W$ compares\nencodings",
-             f"$(d + d_e) × (d + d_e)$\n= {width} × {width}"),
-            (product, "$W z_{query}$", f"$d + d_e$\n= {width}"),
-            (logits, "logits\n$A = Z^T W z_{query}$", f"T = {c.T}"),
-            (attention, f"attention $P$: {P[y[0]].sum():.2f}\non selected tokens", f"T = {c.T}"),
-            (read, "$z = Z P$", f"$d + d_e$\n= {width}"),
-            (values, "$V$ copies\ntokens", f"$d × (d + d_e)$\n= {d} × {width}"),
-            (output, "output $f = V z$", f"d = {d}")):
+            (keys, "keys $Z$", "$(d + d_e) × T$"), (query, "$z_{query}$", "$d + d_e$"),
+            (weights, "$W$ compares\nencodings", "$(d + d_e) × (d + d_e)$"),
+            (product, "$W z_{query}$", "$d + d_e$"),
+            (logits, "logits\n$A = Z^T W z_{query}$", "$T$\n↓ softmax"),
+            (attention, f"attention $P$: {P[y[0]].sum():.2f}\non selected tokens", "$T$"),
+            (read, "$z = Z P$", "$d + d_e$"), (values, "$V$ copies\ntokens", "$d × (d + d_e)$"),
+            (output, "output $f = V z$", "$d$")):
         axis.set(title=title, xlabel=shape)
-    for axis, end, shift, text, ha, va in (         # the way from the query to the output
-            (query, (1, 0.5), (4, 0), "→", "left", "center"),
-            (weights, (1, 0.5), (4, 0), "→", "left", "center"),
-            (logits, (0, 0.5), (-30, 0), "$Z^T$\n→", "right", "center"),
-            (logits, (0.5, 0), (0, -42), "↓ softmax", "center", "top"),
-            (attention, (0, 0.5), (-40, 0), "$Z$\n←", "right", "center"),
-            (read, (0, 0.5), (-4, 0), "←", "right", "center"),
-            (values, (0, 0.5), (-4, 0), "←", "right", "center")):
-        axis.annotate(text, end, shift, "axes fraction", "offset points", fontsize=20, ha=ha,
-                      va=va, multialignment="center")
+    for axis, x, text in ((query, 1.6, "→"), (weights, 1.16, "→"), (logits, -0.28, "$Z^T$\n→"),
+                          (attention, -0.3, "$Z$\n←"), (read, -0.6, "←"), (values, -0.1, "←")):
+        axis.text(x, 0.5, text, transform=axis.transAxes, fontsize=20, ha="center", va="center")
     figure.suptitle(r"$f \;=\; V\; Z\; \mathrm{softmax}(Z^T\, W\, z_{query})$", fontsize=24)
     U = " + ".join(f"$e_{{{j}}}$" for j in sorted(y[0]))
-    plots.caption(figure, f"After {c.steps} steps. Selected positions are blue; as q = {c.q}, "
-                  f"their logits are equal. $U$ = {U}. Red is above 0, each part has a scale. "
-                  f"{SHOWN} of {c.d_e} encoding coordinates are shown.")
+    plots.caption(figure, f"After {c.steps} steps with orthonormal encodings, T = {c.T}, d = {d}, "
+                  f"$d_e$ = {c.d_e}. Blue: selected, $U$ = {U}. Red: above 0.")
     return figure
 
 
@@ -116,33 +91,31 @@ def movie(states):
     """Attention on one sequence, W, V, the loss and both diagonals: yields each frame's figure."""
     c, t = states[0]["config"], states[0]["eval_step"]
     X, y, E, colors = example(c)
-    size, means = c.d + SHOWN, np.array([diagonals(state) for state in states])
+    size, means = c.d + SHOWN, np.array([multiples(state) for state in states])
     loss = [part.mean() for part in np.split(states[-1]["loss"], t[1:-1])]
     figure = plt.figure(figsize=(10, 7), dpi=84)
     title = figure.suptitle("")
     grid = figure.add_gridspec(1, 2, width_ratios=[1, 1.9])
     left = grid[0].subgridspec(2, 1, height_ratios=[size, c.d]).subplots()
     top, middle, bottom = grid[1].subgridspec(3, 1).subplots()
-    bars = top.bar(range(c.T), np.zeros(c.T), color=colors)
-    top.axhline(1 / c.q, color=THEORY, linestyle=":")
-    top.text(0, 1 / c.q, "1/q", color=THEORY, va="bottom")
+    images, bars = [], top.bar(range(c.T), np.zeros(c.T), color=colors)
+    plots.dotted_line(top, 1 / c.q, "1/q")
     top.set(xlim=(-0.5, c.T - 0.5), ylim=(0, 1.3 / c.q), ylabel="weight $P_j$",
             title=f"attention on T = {c.T} tokens, q = {c.q} are selected (blue)")
     scale = SymLogNorm(0.1, vmin=-15, vmax=15)                      # as in Figure 3
-    images = []
     for axis, name in zip(left, "WV"):
-        images.append(heat_map(axis, states[0][name][:size, :size], scale, c.d))
+        part = states[0][name][:size, :size]
+        images.append(heat_map(axis, part, c.d if name == "W" else 0, c.d, scale))
         axis.set_title(f"{name}: tokens | encodings")
     curve, = middle.plot([], [], color=THEORY)
     plots.dotted_line(middle, c.d / (2 * c.q))
     middle.set(title="training loss: a plateau comes first", ylim=(0, 1.4 * c.d / (2 * c.q)))
-    lines = [bottom.plot([], [], style, color=THEORY, label=text)[0]
-             for style, text in (("-", "W, on encodings"), ("--", "V, on tokens"))]
-    bottom.legend(loc="upper left")
+    lines = bottom.plot([], [], "-", [], [], "--", color=THEORY)
+    bottom.legend(lines, ["W, on encodings", "V, on tokens"], loc="upper left")
     bottom.set(title="means of the diagonals", xlabel="step t", ylim=(0, 1.25 * means.max()))
     plt.setp((middle, bottom), xlim=(0, c.steps), xticks=np.linspace(0, c.steps, 5))
-    plots.caption(figure, "Stochastic encodings, fresh sequences, W = V = 0. Red: entries above "
-                  f"0, on one scale in W and V. {SHOWN} of {c.d_e} encoding coordinates are shown.")
+    plots.caption(figure, "Stochastic orthonormal encodings, W = V = 0 at the start. Red: above 0, "
+                  f"on one scale in W and V. {SHOWN} of {c.d_e} encoding coordinates are shown.")
 
     for k, state in enumerate(states):
         for bar, weight in zip(bars, sts.attention(state["W"], X, y, E)[0]):
@@ -158,10 +131,32 @@ def movie(states):
         yield figure
 
 
+def class_run(run):
+    """The loss of the class run over the recursion; prints where half of d/(2q) is left."""
+    c, (t, L) = run["config"], plots.smooth_loss(run)
+    zero, task = c.d / (2 * c.q), (c.T, c.d, c.q, c.lr, c.d_e)
+    figure, axis = plt.subplots(figsize=(10, 6))
+    axis.plot(t, L / zero, color=SELECTED, linewidth=4, label="run")
+    exact = descend(c.lr, c.steps, c.d_e, c.T, c.d, c.q)[0]
+    axis.plot(exact / zero, "--", color=THEORY, label="recursion: no noise of batches")
+    for name, step in (("formula", flow_steps(0.5, *task)), ("recursion", count_steps(0.5, *task)),
+                       ("run", half_step(t, L, c))):
+        print(f"Half of d/(2q) is left at step {step:.0f}: {name}")
+        axis.axvline(step, color=THEORY, linewidth=1)
+        axis.text(step, 0.02, f"{name}: {step:.0f}", rotation=90, ha="right", va="bottom")
+    plots.dotted_line(axis, 0.5, "half of d/(2q)")
+    axis.set(xlabel="step t", ylabel="training loss over d/(2q)", xlim=(0, c.steps), ylim=(0, 1))
+    axis.legend()
+    plots.caption(figure, "Stochastic orthonormal encodings.", c)
+    return figure
+
+
 def make():
-    """Train on the two small tasks, and draw both."""
+    """Train on the two small tasks, and draw all three."""
     folder, states = plots.HERE / "figures", []
-    train.train(lambda run: states.append(dict(run)), **MOVIE)
+    run = train.train(lambda run: states.append(dict(run)), **CLASS)
+    plots.picture(lambda: class_run(run), plots.HERE / "beyond" / "figures" / "class.png",
+                  "The class run follows two numbers, a little late")
     with plt.rc_context(plots.STYLE):
         model(train.train(**TASK)).savefig(folder / "model.png")
         frames = [Image.fromarray(np.array(figure.canvas.buffer_rgba())).convert("RGB")

@@ -20,9 +20,11 @@ import pytest
 import claims
 import converge
 import data
+import explore
 import fixed
 import lengths
 import plateau
+import plots
 import readings
 import sts
 import train
@@ -683,3 +685,26 @@ def test_programs_run_in_a_notebooks_cell_beside_a_foreign_plots_py_and_into_hea
         found = run([sys.executable, "data.py", path])
         assert (found.stdout, found.returncode) == ("", 2) and found.stderr.count("error:") == 1
     assert run(f"{shlex.quote(sys.executable)} data.py | true", shell=True).stderr == ""
+
+
+# explore.py
+
+
+def test_sliders_draw_what_the_recursion_says():
+    window = explore.figure()
+    (T, T_test, q, d_e, lr, t), box, curves, line, bars = window.parts
+    for slider, value in (T, 20), (q, 2), (d_e, 200), (T_test, 300), (lr, 0.5):
+        slider.set_val(value)
+    box.set_active(0)
+    t.set_val(3000)
+    L, a, alpha = descend(0.5, explore.STEPS, 200, 20, explore.D, 2)
+    a = lengths.scaled(a, 20, 2, 200, 2)                    # T_test ends at d_e
+    for curve, loss in zip(curves, (L, lengths.stochastic_loss(a, alpha, 200, explore.D, 2))):
+        np.testing.assert_allclose(curve.get_ydata(), loss * 2 * 2 / explore.D)
+    assert line.get_xdata()[0] == plateau.flow_steps(0.5, 20, explore.D, 2, 0.5, 200)
+    share = 2 / (2 + 198 * math.exp(-a[3000]))
+    assert bars[1].get_data().values.sum() == pytest.approx(2 * share)
+    drawn = np.array(window.canvas.buffer_rgba())
+    window.canvas.draw()                                    # a drag shows what a full drawing does
+    np.testing.assert_array_equal(drawn, window.canvas.buffer_rgba())
+    plots.plt.close(window)
