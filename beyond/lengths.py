@@ -133,7 +133,7 @@ def figure():
     axis.legend(loc=(0.45, 0.35))
     canvas.suptitle("With scaled logits stochastic encodings work at 500 times the trained length")
     plots.caption(canvas, "Means of Figure 4's runs, random signs, 16 draws in a test. Fixed "
-                  "encodings were drawn up to 2 T, and scaled logits do not help them.", c)
+                  "encodings were drawn up to 2T, and scaled logits do not help them.", c)
     return canvas
 
 
