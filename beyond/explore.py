@@ -1,11 +1,11 @@
 """Sliders over the recursion of two_numbers.py, for stochastic orthonormal encodings.
 
-    python beyond/explore.py                     opens a window with sliders
-    python beyond/explore.py picture.png         saves what it shows at the start
+    python beyond/explore.py [picture.png]       opens a window, or saves what it shows at first
 """
 
 import os
 import sys
+from contextlib import suppress
 
 if __name__ == "__main__":      # before matplotlib loads: notebooks name a backend of their own
     os.environ["MPLBACKEND"] = "Agg" if sys.argv[1:] else ""
@@ -23,7 +23,7 @@ from two_numbers import descend
 
 D, STEPS = 5, 4000
 SLIDERS = {     # the smallest and the largest value, the one at the start, and the step
-    "T": (10, 100, 50, 1), "T_test": (10, 400, 100, 1), "q": (1, 8, 3, 1),
+    "T": (10, 100, 50, 1), "T_test": (10, 400, 50, 1), "q": (1, 8, 3, 1),
     "d_e": (100, 400, 100, 10), "lr": (0.25, 2, 1, 0.25), "step t": (0, STEPS, 600, 10)}
 
 
@@ -38,14 +38,13 @@ def figure():
     box = CheckButtons(corner, ["scaled logits"], useblit=False)        # a click draws everything
     curves = [left.plot([], [], color=color)[0] for color in plots.SHADES[:2]]
     (dots,), line = left.plot([], [], "ko"), left.axvline(0, color=plots.THEORY, linestyle="--")
-    left.set(xlabel="step t", ylabel="error over d/(2q)", xlim=(0, STEPS), ylim=(0, 1.1))
+    left.set(xlabel="step t", ylabel="loss over d/(2q)", xlim=(0, STEPS), ylim=(0, 1.1))
     left.legend([*curves, line], ["length T, as trained", "length T_test", "half, by the formula"])
     bars = [right.stairs([0], fill=True, color=color) for color in ("#BBBBBB", plots.STOCHASTIC)]
-    right.set(xlabel="positions of a test", xticks=[], xlim=(0, 1), ylim=(0, 1.1))
+    right.set(xlabel="positions", ylabel="q times attention", xticks=[], xlim=(0, 1), ylim=(0, 1.1))
     titles = [axis.text(0, 1.04, "", transform=axis.transAxes) for axis in (left, right)]
 
-    def update(_, rest_is_new=False):
-        """Draw what moves over the rest, which is kept from one full drawing to the next."""
+    def update(_, rest_is_new=False):       # what moves is drawn over the rest, which is kept
         T, T_test, q, d_e, lr, t = [slider.val for slider in sliders]
         if T_test > d_e:                                    # orthonormal encodings end at d_e
             return sliders[1].set_val(d_e)                  # this updates
@@ -61,7 +60,7 @@ def figure():
         for bar, part in zip(bars, (~selected, selected)):
             bar.set_data(q * P * part, np.linspace(0, 1, T_test + 1))
         titles[0].set_text(f"half is left at step {half:,.0f}, by the formula")
-        titles[1].set_text(f"attention times q: {P[selected].sum():.0%} is on selected (blue)")
+        titles[1].set_text(f"{P[selected].sum():.0%} of attention is on selected tokens (blue)")
         if rest_is_new:
             window.rest = window.canvas.copy_from_bbox(window.bbox)
         window.canvas.restore_region(window.rest)
@@ -87,4 +86,5 @@ if __name__ == "__main__":
         plt.rcParams.update(plots.STYLE)
         if figure().canvas.required_interactive_framework is None:
             sys.exit("There is no display: python beyond/explore.py PICTURE.png saves the picture.")
-        plt.show()
+        with suppress(KeyboardInterrupt):
+            plt.show()
