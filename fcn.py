@@ -164,7 +164,7 @@ def demo():
     T, d, q, d_e = 200, 5, 3, 170                           # d_e: dimension of an encoding (sts.py)
 
     print(f"The bound at T = {T}, d = {d}, q = {q}.  No net with m units in its first layer has a")
-    print("smaller loss, whatever its other layers are:\n")
+    print("smaller expected loss, whatever its other layers are:\n")
     print("    width m    bound   of d/(2q)")
     for m, note in ((0, "the zero predictor"), (d, "d: the mean of all tokens"), (50, ""),
                     (d + d_e, "d + d_e, the width of attention"), (500, ""), (T * d - 1, ""),
