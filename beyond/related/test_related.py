@@ -73,7 +73,7 @@ def test_it_is_the_exponential_and_a_sign_helps(seed):
     softmax, direct = (sv.needed(head, seed, (16, 64), 0.01) for head in ("softmax", "direct"))
     assert softmax[1] / softmax[0] < 1.8 < 2.7 < direct[1] / direct[0]     # T: four times
     assert exp[1] / exp[0] < 2.5 < 2.9 < positive[1] / positive[0] < 5     # T: 16 times
-    assert sv.trial("direct", 256, 500, seed, 0.01)[0] < 0.9    # as it is judged by new samples
+    assert sv.trial("direct", 256, 500, seed, 0.01)[0] < 0.76       # known samples: 0.8 or more
 
 
 # single_location.py
@@ -257,7 +257,7 @@ def test_gradient_is_the_slope_of_the_loss():
 
 @pytest.mark.parametrize("samples, expected", [
     (nt.SAMPLES, [1, 1, 0, -1, -1]), (nt.ACYCLIC, [1.8, 0.8, -0.2, -1.2, -1.2]),
-    (["abp a", "bcp b", "cap c"], [0.25, 0.25, 0.25, 0, -0.75]),        # a longer cycle
+    (["abp a", "bcp b", "cdp c", "dap d"], [0.2, 0.2, 0.2, 0.2, -0.8]),         # a longer cycle
     (["acp a", "abp a", "bcp b"], [1.25, 0.25, -0.75, 0, -0.75])])      # a > c is not needed
 def test_svms_are_those_found_by_hand(samples, expected):
     np.testing.assert_allclose(nt.svm(*nt.read(samples)), expected, atol=1e-9)
