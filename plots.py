@@ -102,6 +102,7 @@ def train_all(commands, jobs):
     finally:
         for run in running:
             run.terminate()
+            run.wait()
 
 
 def trained(arms, folder=train.RUNS / "figures", jobs=CORES, seeds=SEEDS):
@@ -110,8 +111,9 @@ def trained(arms, folder=train.RUNS / "figures", jobs=CORES, seeds=SEEDS):
     commands = [command(path, arms[name] | {"seed": seed})
                 for name in arms for path, seed in zip(paths[name], seeds)]
     missing = [words for words in commands if words]
-    print(f"{len(commands) - len(missing)} of {len(commands)} runs are kept in {folder}: "
-          "if you changed the program, delete them", flush=True)
+    if len(missing) < len(commands):
+        print(f"{len(commands) - len(missing)} of {len(commands)} runs are kept in {folder}: "
+              "if you changed the program, delete them", flush=True)
     train_all(missing, jobs)
     return {name: [train.load(path) for path in paths[name]] for name in arms}
 
@@ -171,7 +173,7 @@ def figure_1(runs):
     late, end = t[50:], np.mean(1 / L[:, -1])
     slope = 4 * c.lr / (c.q ** 2 * c.d_e)               # derived in beyond/two_numbers.py
     middle.plot(late, end + slope * (late - t[-1]), ":", color=THEORY, linewidth=3,
-                label="derived slope,\nfitted height")
+                label="derived slope,\nthrough the end")
     middle.set(title="1/L", ylim=(0, None))
     middle.legend(loc="upper left")
     for name, line in ("W", "-"), ("V", "--"):
@@ -198,7 +200,7 @@ def error_curves(stochastic, fixed, rows, scale):
             dotted_line(axis, 1, "zero predictor" if axis is row[0] else "")
             if T > c.T:
                 level = 0.15 * 2 * q / c.d      # the constant of the paper's caption
-                axis.axhline(level, color=THEORY, linewidth=1, label=f"error 0.15,\nhere {level:g}")
+                axis.axhline(level, color=THEORY, linewidth=1, label=f"0.15, that is\n{level:g} d/(2q)")
             title = f"$T_{{test}}$ = {T}" if longer else f"$q_{{test}}$ = {q}"
             axis.set(title="the trained task" if (T, q) == tests[0] else title, yscale=scale,
                      xlabel="step t", xticks=np.linspace(0, c.steps, 3))
@@ -324,7 +326,7 @@ def main():
             path = out / f"figure_{name}.{args.format}"
             picture(lambda: plot(runs), path, "A small task (--quick)" if args.quick else headline)
     except KeyboardInterrupt:
-        parser.exit(1, "\ninterrupted; the same command goes on\n")
+        parser.exit(1, "\ninterrupted; the same command goes on with all runs\n")
     except (ValueError, MemoryError, OSError) as problem:
         parser.error(problem)
 

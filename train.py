@@ -244,7 +244,8 @@ def check(c):
         if how["choices"] and value not in how["choices"]:
             raise ValueError(f"{title} must be one of {', '.join(how['choices'])}, got {value}")
         if setting.type in (int, float) and not 0 < value < math.inf:
-            raise ValueError(f"{title} must be positive and finite, got {value}")
+            or_0 = ", or 0" * (setting.default == 0)
+            raise ValueError(f"{title} must be positive and finite{or_0}, got {value}")
 
 
 def fill_in(c):
@@ -290,8 +291,10 @@ def load(path):
             if isinstance(new, np.ndarray):
                 run[name] = run[name].astype(new.dtype).reshape(new.shape)
         return run | {"config": c, "t": int(run["t"])}
-    except Exception as problem:                # of many kinds: a file may hold anything
-        raise ValueError(f"{path} holds no run of this program: {problem!r}") from None
+    except MemoryError:
+        raise
+    except Exception:                           # of many kinds: a file may hold anything
+        raise ValueError(f"{path} is missing, or holds no whole run of this program") from None
 
 
 def progress(run):
@@ -376,7 +379,8 @@ def main():
     except KeyboardInterrupt:
         if run["t"] > 0:
             save(run, path)
-        parser.exit(1, f'\ninterrupted; to go on: python "{sys.argv[0]}" --resume "{path}"\n')
+        goes_on = f'; to go on: python "{sys.argv[0]}" --resume "{path}"' if path.exists() else ""
+        parser.exit(1, f"\ninterrupted{goes_on}\n")
     except (FloatingPointError, ValueError, MemoryError, OSError) as problem:
         parser.error(problem)
 

@@ -177,12 +177,15 @@ def claims_4(runs):
     c, ends = runs["gd fixed"][0]["config"], fixed[..., -1]
     q = np.array([q for q in c.q_test if q != c.q])[:, None]
     ahead, worse = ends / stochastic[..., -1], ends[1:] / ends[:-1]
+    one = ends / [[end_error(run, c.T, size, draws=1) for run in runs["gd stochastic"]]
+                  for size in q[:, 0]]
     return [converges("lengths: stochastic converges", longer, t,
                       floors(runs["gd stochastic"], longer=True)),
             within("lengths: fixed at least 0.15 at the end", lengths[..., -1] * c.d / (2 * c.q),
                    0.15),
             *sizes_converge(runs, "gd"),
             row("sizes: stochastic ahead, fixed / stochastic", "> 1", numbers(ahead), ahead > 1),
+            row("sizes: the same, one draw in a test", "> 1", numbers(one), one > 1),
             row("sizes: fixed worse as q_test grows", "> 1",
                 f"{numbers(worse)}; plain errors {numbers(worse * q[:-1] / q[1:])}", worse > 1)]
 
