@@ -200,7 +200,7 @@ def error_curves(stochastic, fixed, rows, scale):
             dotted_line(axis, 1, "zero predictor" if axis is row[0] else "")
             if T > c.T:
                 level = 0.15 * 2 * q / c.d      # the constant of the paper's caption
-                axis.axhline(level, color=THEORY, linewidth=1, label=f"0.15, that is\n{level:g} d/(2q)")
+                axis.axhline(level, color=THEORY, linewidth=1, label=f"0.15 =\n{level:g} d/(2q)")
             title = f"$T_{{test}}$ = {T}" if longer else f"$q_{{test}}$ = {q}"
             axis.set(title="the trained task" if (T, q) == tests[0] else title, yscale=scale,
                      xlabel="step t", xticks=np.linspace(0, c.steps, 3))
