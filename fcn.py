@@ -18,7 +18,7 @@ positions are in y.  Throughout this file we have:
     a_l          h_{l-1} weight_l + bias_l, and h_l = relu(a_l)         (n, width of layer l)
     f            the output, a_l of the last layer                      (n, d)
 
-The paper proves that a net needs width Omega(T d), as summaries quote it.  `width_lower_bound` is a
+As public summaries have it, the paper proves a width of Omega(T d).  `width_lower_bound` is a
 bound for Gaussian X and uniform y, with its constants (derived here), and `constructed_fcn` gives
 a net of width T d that solves the task.  The inputs of a net, its layers and its initial
 weights are our choice.
@@ -159,7 +159,7 @@ def constructed_fcn(T, d, q, B):
 
 
 def demo():
-    """Print a tour: the bound, the constructed nets, a check of the gradients, and training."""
+    """Print a tour: the bound, the constructed nets, and training."""
     rng = np.random.default_rng(0)
     T, d, q, d_e = 200, 5, 3, 170                           # d_e: dimension of an encoding (sts.py)
 
@@ -182,17 +182,6 @@ def demo():
     print(f"if some |x| > B.  Its loss on 10000 sequences, largest |x| {abs(X).max():.2f}:\n")
     for B in range(6):
         print(f"    B = {B}   {loss(constructed_fcn(T, d, q, B), X, y):8.1e}")
-
-    print("\nA check of the gradients of a net with two hidden layers, in a random direction:")
-    print("the slope sum(gradient * direction) is Im L(params + ih direction) / h for a tiny h:")
-    X, y = draw(50)
-    params = init_fcn(rng, [T * d + T, 20, 10, d])
-    direction = [[rng.standard_normal(w.shape) for w in layer] for layer in params]
-    moved = [[w + 1e-30j * v for w, v in zip(*layers)] for layers in zip(params, direction)]
-    _, grads = loss_and_grads(params, X, y)
-    slope = sum((g * v).sum() for layers in zip(grads, direction) for g, v in zip(*layers))
-    check = loss(moved, X, y).imag / 1e-30
-    print(f"    slope {slope:.6f}, relative difference {abs(slope - check) / abs(check):.0e}")
 
     print("\nNets with one hidden layer after 3000 steps of gradient descent on new sequences (the")
     print("learning rate falls from 0.5 to 0), and their loss on 200000 further sequences:")

@@ -16,7 +16,6 @@ if __name__ == "__main__":
     train.as_program()                          # before matplotlib, which reads its backend
 
 import argparse
-import math
 import os
 import sys
 import textwrap
@@ -66,8 +65,7 @@ def command(path, settings):
     with suppress(ValueError):                  # if there is no file, or an older program's
         run = train.load(path)
         if run["config"] == c:
-            finished = np.isfinite(run["error"][-1]).all()
-            return [] if finished else ["train.py", "--resume", out]
+            return [] if np.isfinite(run["error"][-1]).all() else ["train.py", "--resume", out]
     if path.exists():
         train.evaluate(train.start(c))          # a wrong setting is refused while the file is there
         path.unlink()
@@ -95,7 +93,7 @@ def train_all(commands, jobs):
                 left = len(waiting) + len(running)
                 minutes = (time() - begin) / 60 * left / (len(commands) - left)
                 print(f"{len(commands) - left} of {len(commands)} runs are done, "
-                      f"about {math.ceil(minutes)} minutes are left", flush=True)
+                      f"about {minutes:.0f} minutes are left", flush=True)
     except KeyboardInterrupt:
         sleep(1)                                # at Ctrl-C the runs stop, too: let them save
         raise
@@ -106,14 +104,14 @@ def train_all(commands, jobs):
 
 
 def trained(arms, folder=train.RUNS / "figures", jobs=CORES, seeds=SEEDS):
-    """The runs of each arm, one for each seed.  Those that the folder does not keep are trained."""
+    """The runs of each arm, one for each seed.  Missing ones are trained first."""
     paths = {name: [folder / f"{name} seed {seed}.npz" for seed in seeds] for name in arms}
     commands = [command(path, arms[name] | {"seed": seed})
                 for name in arms for path, seed in zip(paths[name], seeds)]
     missing = [words for words in commands if words]
     if len(missing) < len(commands):
-        print(f"{len(commands) - len(missing)} of {len(commands)} runs are kept in {folder}: "
-              "if you changed the program, delete them", flush=True)
+        print(f"{len(commands) - len(missing)} of {len(commands)} runs are in {folder} already: "
+              "delete them if you have changed the program", flush=True)
     train_all(missing, jobs)
     return {name: [train.load(path) for path in paths[name]] for name in arms}
 
@@ -327,6 +325,8 @@ def main():
             picture(lambda: plot(runs), path, "A small task (--quick)" if args.quick else headline)
     except KeyboardInterrupt:
         parser.exit(1, "\ninterrupted; the same command goes on with all runs\n")
+    except BrokenPipeError:                             # `| head` has read enough
+        os._exit(1)
     except (ValueError, MemoryError, OSError) as problem:
         parser.error(problem)
 

@@ -2,9 +2,9 @@
 
     python train.py --pe stochastic                       attention with stochastic encodings
     python train.py --model fcn --hidden 25 --T 10 --fresh --optimizer adam --schedule cosine
-    python train.py --resume runs/NAME.npz                goes on with a stopped run, bit for bit
-    run = train.start(train.Settings(pe="fixed"))         in a notebook: you may interrupt it, and
-    train.descend(run, train.progress)                    this line goes on, and shows its progress
+    python train.py --resume runs/NAME.npz                continues a stopped run, bit for bit
+    run = train.start(train.Settings(pe="fixed"))         in a notebook; after an interrupt, run
+    train.descend(run, train.progress)                    this second line again
 
 Throughout this file we have:
 
@@ -78,20 +78,15 @@ def train(report=lambda run: None, **settings):
 
 
 def adam(run, name, grad, t, beta1=0.9, beta2=0.999, eps=1e-8):
-    """What Adam subtracts at update t = 1, 2, ..., over the learning rate (Kingma and Ba, 2015)."""
+    """Adam's step at update t = 1, 2, ..., without the learning rate (Kingma and Ba, 2015)."""
     m = run[f"m_{name}"] = beta1 * run.get(f"m_{name}", 0) + (1 - beta1) * grad
     v = run[f"v_{name}"] = beta2 * run.get(f"v_{name}", 0) + (1 - beta2) * grad ** 2
     return m / (1 - beta1 ** t) / (np.sqrt(v / (1 - beta2 ** t)) + eps)
 
 
 def evaluate(run):
-    """Measure the error on each test, the attention, and how close the weights are to W*, V*."""
+    """Measure the attention, how close the weights are to W*, V*, and the error on each test."""
     c, i = run["config"], np.searchsorted(run["eval_step"], run["t"])
-    for k in range(len(run["tests"])):
-        X, y, E = held_out(run, k, c.eval_draws)
-        losses = 0.5 * ((output(run, X, y, E) - sts.sts_target(X, y)) ** 2).sum(axis=1)
-        run["error"][i, k] = losses.mean()
-        run["se"][i, k] = losses.std() / math.sqrt(len(losses))
     if c.model == "attention":
         X, y, E = held_out(run, 0, c.eval_draws)
         P = sts.attention(run["W"], X, y, E, c.attend_to_query, c.query)        # (draws, n, T)
@@ -99,12 +94,18 @@ def evaluate(run):
         truth = sts.ground_truth(c.d, c.d_e, c.T if c.pe == "onehot" else None)
         for name, star in zip("WV", truth):
             run[f"cos_{name}"][i] = sts.cosine(run[name], star)
+    losses = np.empty((len(run["tests"]), c.eval_sequences))
+    for k in range(len(losses)):
+        X, y, E = held_out(run, k, c.eval_draws)
+        losses[k] = 0.5 * ((output(run, X, y, E) - sts.sts_target(X, y)) ** 2).sum(axis=1)
+    run["se"][i] = losses.std(axis=1) / math.sqrt(c.eval_sequences)
+    run["error"][i] = losses.mean(axis=1)               # last: a run with all errors is whole
 
 
 def stream(c, purpose, *part):
     """The random generator for one purpose, or for a part of it, such as step t.
 
-    All are independent: runs of one seed and task see the same sequences, and go on from a file.
+    Streams are independent, so that a stopped run continues exactly as it would have.
     """
     key = (("weights", "encodings", "batches", "tests").index(purpose), *part)
     return np.random.Generator(np.random.SFC64(np.random.SeedSequence(c.seed, spawn_key=key)))
@@ -291,7 +292,7 @@ def load(path):
             if isinstance(new, np.ndarray):
                 run[name] = run[name].astype(new.dtype).reshape(new.shape)
         return run | {"config": c, "t": int(run["t"])}
-    except MemoryError:
+    except (MemoryError, PermissionError):
         raise
     except Exception:                           # of many kinds: a file may hold anything
         raise ValueError(f"{path} is missing, or holds no whole run of this program") from None
@@ -333,12 +334,11 @@ def summary(run):
 
 
 def as_program():
-    """What our programs do first, and what a notebook that imports them must not do."""
+    """Prepare a process for one of our programs.  A notebook must not call this."""
     os.environ["MPLBACKEND"] = "Agg"                    # pictures go into files
-    sys.stdout.reconfigure(errors="replace")            # a terminal may lack a path's letters
     signal.signal(signal.SIGTERM, signal.default_int_handler)       # kill is Ctrl-C
-    if hasattr(signal, "SIGPIPE"):                      # not on Windows
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)   # with `| head` there is no more to say
+    if hasattr(sys.stdout, "reconfigure"):              # not in IDLE
+        sys.stdout.reconfigure(errors="replace")        # a terminal may lack a path's letters
 
 
 def main():
@@ -355,8 +355,7 @@ def main():
     parser.add_argument("--quick", action="store_const", const=QUICK, default={}, help=str(QUICK))
     parser.add_argument("--out", type=Path, help="file of the run (in runs, named after the flags)")
     parser.add_argument("--resume", type=Path, help="go on with the run in this file")
-    names = vars(Settings).keys()                       # --d_e is as good as --d-e
-    words = [w.replace("_", "-") if w[2:] in names else w for w in sys.argv[1:]]
+    words = [w.replace("_", "-") if w[2:] in vars(Settings) else w for w in sys.argv[1:]]   # --d_e
     given, name = vars(parser.parse_args(words)), "_".join(words).replace("--", "")
     quick, resume = given.pop("quick"), given.pop("resume", None)
     path = resume or given.pop("out", RUNS / f"{name or 'default'}.npz")
@@ -381,6 +380,8 @@ def main():
             save(run, path)
         goes_on = f'; to go on: python "{sys.argv[0]}" --resume "{path}"' if path.exists() else ""
         parser.exit(1, f"\ninterrupted{goes_on}\n")
+    except BrokenPipeError:                             # `| head` has read enough
+        os._exit(1)
     except (FloatingPointError, ValueError, MemoryError, OSError) as problem:
         parser.error(problem)
 

@@ -12,7 +12,7 @@ Curves are errors of the paper's number of sequences, 128, with a standard error
 2,048 new ones are measured with the weights of the end, and each curve is multiplied to end there.
 """
 
-from common import command_line, end_error      # first: NumPy gets one thread
+from common import command_line, end_error, guarded      # first: NumPy gets one thread
 
 from pathlib import Path
 
@@ -219,12 +219,16 @@ def main():
     names = parser.parse_args().names
     if not set(names) <= set(CLAIMS):
         parser.error(f"figures are {', '.join(CLAIMS)}, got {' '.join(names)}")
-    runs = plots.trained({arm: settings for name in names or CLAIMS
-                          for arm, settings in plots.FIGURES[name][2].items()})
-    text = table(runs, names or CLAIMS)
-    print(text, end="")
-    if not names:
-        Path(__file__).with_name("claims.txt").write_text(text, encoding="utf-8")
+
+    def work():
+        runs = plots.trained({arm: settings for name in names or CLAIMS
+                              for arm, settings in plots.FIGURES[name][2].items()})
+        text = table(runs, names or CLAIMS)
+        print(text, end="")
+        if not names:
+            Path(__file__).with_name("claims.txt").write_text(text, encoding="utf-8")
+
+    guarded(parser, work)
 
 
 if __name__ == "__main__":

@@ -54,6 +54,18 @@ def command_line(doc):
     return argparse.ArgumentParser(description=doc and doc.splitlines()[0])
 
 
+def guarded(parser, work):
+    """Do this work; an error, or Ctrl-C, ends the program in one line."""
+    try:
+        work()
+    except KeyboardInterrupt:
+        parser.exit(1, "\ninterrupted\n")
+    except BrokenPipeError:                         # `| head` has read enough
+        os._exit(1)
+    except (OSError, ValueError) as problem:
+        parser.error(problem)
+
+
 def main(doc, demo, *figures):
     """Print what is derived; then train, and draw the figures, one for each picture named."""
     parser = command_line(doc)
@@ -61,16 +73,11 @@ def main(doc, demo, *figures):
         parser.add_argument(figure.__name__, nargs="?", type=Path, help=figure.__doc__,
                             metavar=f"{figure.__name__}.png")
     paths = [path for path in vars(parser.parse_args()).values() if path]
-    try:
-        for path in paths:                          # what cannot be written is refused now
-            plots.plt.switch_backend("Agg")         # no display is needed
-            plots.plt.figure().savefig(os.devnull, format=path.suffix[1:])
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.open("ab").close()
+
+    def work():
         demo()
         for figure, path in zip(figures, paths):
+            plots.plt.switch_backend("Agg")         # no display is needed
             plots.picture(figure, path)
-    except KeyboardInterrupt:
-        parser.exit(1, "\ninterrupted\n")
-    except (OSError, ValueError) as problem:
-        parser.error(problem)
+
+    guarded(parser, work)

@@ -139,9 +139,8 @@ def class_run(run):
     axis.plot(t, L / zero, color=SELECTED, linewidth=4, label="run")
     exact = descend(c.lr, c.steps, c.d_e, c.T, c.d, c.q)[0]
     axis.plot(exact / zero, "--", color=THEORY, label="recursion: no noise of batches")
-    measured = np.interp(-zero / 2, -np.minimum.accumulate(L), t)
     for name, step in (("formula", flow_steps(0.5, *task)), ("recursion", count_steps(0.5, *task)),
-                       ("run", measured)):
+                       ("run", np.interp(-zero / 2, -np.minimum.accumulate(L), t))):
         print(f"Half of d/(2q) is left at step {step:.0f}: {name}")
         axis.axvline(step, color=THEORY, linewidth=1)
         axis.text(step, 0.02, f"{name}: {step:.0f}", rotation=90, ha="right", va="bottom")

@@ -652,6 +652,11 @@ def test_curves_are_multiplied_to_end_at_the_error_of_2048_new_sequences():
         np.testing.assert_allclose(curve[0, 0], error / error[-1] * end_error(run, 12, 2))
 
 
+def test_a_claim_is_seen_if_all_values_are_within_its_limits():
+    for values, verdict in ([1, 3], "seen"), ([2, 4], "not seen"), ([0, 2], "not seen"):
+        assert claims.within("a claim", values, 1, 3)[-1] == verdict
+
+
 def test_training_ends_at_the_floors():
     """On longer sequences and other sizes, too; with one draw in a step floors are others."""
     tests, settings = [(12, 3), (24, 3), (12, 2), (12, 5)], {"T": 12, "d": 3, "d_e": 24}
@@ -681,9 +686,8 @@ def test_programs_run_in_a_notebooks_cell_beside_a_foreign_plots_py_and_into_hea
                   capture_output=True)
     assert "FIGURE" in run([sys.executable, "-OO", "claims.py", "--help"]).stdout
     (tmp_path / "a.png").mkdir()
-    for path in "no.such", "no_suffix", tmp_path / "a.png":
-        found = run([sys.executable, "data.py", path])
-        assert (found.stdout, found.returncode) == ("", 2) and found.stderr.count("error:") == 1
+    found = run([sys.executable, "explore.py", tmp_path / "a.png"])
+    assert found.returncode == 2 and found.stderr.count("error:") == 1
     assert run(f"{shlex.quote(sys.executable)} data.py | true", shell=True).stderr == ""
 
 

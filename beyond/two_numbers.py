@@ -71,21 +71,24 @@ def slopes(a, alpha, T, d, q, query=None):
     return L, da, dalpha
 
 
-def descend(lr, steps, W_norm2, T, d, q, slopes=slopes):
-    """Gradient descent from zero on a and alpha: L, a, alpha before each step, and at the end."""
+def descend(lr, steps, N, T, d, q, slopes=slopes):
+    """L, a and alpha (3, steps + 1) before each step of gradient descent from zero, and at the end.
+
+    For one-hot encodings, N = T - 1, or stochastic orthonormal ones, N = d_e.
+    """
     a, alpha, path = 0.0, 0.0, []
     for _ in range(steps + 1):
         L, da, dalpha = slopes(a, alpha, T, d, q)
         path.append((L, a, alpha))
-        a, alpha = a - lr / W_norm2 * da, alpha - lr / d * dalpha
+        a, alpha = a - lr / N * da, alpha - lr / d * dalpha
     return np.array(path).T
 
 
-def count_steps(share, T, d, q, lr, W_norm2):
-    """The number of steps after which L is at most share d/(2q)."""
+def count_steps(share, T, d, q, lr, N):
+    """The number of steps of `descend` after which L is at most share d/(2q)."""
     steps = 1000
     while True:
-        below = descend(lr, steps, W_norm2, T, d, q)[0] <= share * d / (2 * q)
+        below = descend(lr, steps, N, T, d, q)[0] <= share * d / (2 * q)
         if below.any():
             return below.argmax()
         steps *= 2
@@ -142,12 +145,12 @@ FULL = {f"full_model {query} {q}": UNTESTED | {
     "attend_to_query": True, "query": query} for query in ("sum", "mean") for q in SIZES}
 
 
-def delays(runs, W_norm2):
+def delays(runs, N):
     """How many times as many steps as by the recursion each run takes until L is half of d/(2q)."""
     c = runs[0]["config"]
     steps = [np.interp(-c.d / (4 * c.q), -np.minimum.accumulate(L), t, right=np.nan)
              for t, L in map(plots.smooth_loss, runs)]
-    return np.array(steps) / count_steps(0.5, c.T, c.d, c.q, c.lr, W_norm2)
+    return np.array(steps) / count_steps(0.5, c.T, c.d, c.q, c.lr, N)
 
 
 def dynamics():
@@ -155,9 +158,9 @@ def dynamics():
     runs, halved, end, growth = plots.trained(ARMS), [], [], []
     c = runs["two_numbers orthonormal 4000"][0]["config"]
     canvas, ((left, right), below) = plt.subplots(2, 2, figsize=(10, 8.5))
-    for name, (_, W_norm2, color) in ENCODINGS.items():
+    for name, (_, N, color) in ENCODINGS.items():
         longest = runs[f"two_numbers {name} 4000"]
-        exact = descend(c.lr, c.steps, W_norm2, c.T, c.d, c.q)
+        exact = descend(c.lr, c.steps, N, c.T, c.d, c.q)
         t, _ = plots.smooth_loss(longest[0])
         L = np.array([plots.smooth_loss(run)[1] for run in longest])
         for axis, values, curve in (left, L, exact[0]), (right, 1 / L, 1 / exact[0]):
@@ -168,10 +171,10 @@ def dynamics():
         for k, axis in enumerate(below, 1):
             axis.plot(points[0], points[k], "o", color=color, fillstyle="none", markersize=9)
             axis.plot(exact[k], "--", color=color)
-        halved.extend(delays(longest, W_norm2))
+        halved.extend(delays(longest, N))
         end.extend(L[:, -10:].mean(axis=1) / exact[0, 3600:4000].mean())
         late = np.polyfit(t[33:], 1 / L.T[33:], 1, w=L.mean(axis=0)[33:])
-        growth.extend(late[0] / (4 * c.lr / W_norm2))
+        growth.extend(late[0] / (4 * c.lr / N))
     left.set(title="loss L", yscale="log")
     right.set(title="1/L", ylim=(0, None))
     right.legend(title="encodings", loc="upper left")
