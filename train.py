@@ -94,12 +94,11 @@ def evaluate(run):
         truth = sts.ground_truth(c.d, c.d_e, c.T if c.pe == "onehot" else None)
         for name, star in zip("WV", truth):
             run[f"cos_{name}"][i] = sts.cosine(run[name], star)
-    losses = np.empty((len(run["tests"]), c.eval_sequences))
-    for k in range(len(losses)):
+    for k in range(len(run["tests"])):
         X, y, E = held_out(run, k, c.eval_draws)
-        losses[k] = 0.5 * ((output(run, X, y, E) - sts.sts_target(X, y)) ** 2).sum(axis=1)
-    run["se"][i] = losses.std(axis=1) / math.sqrt(c.eval_sequences)
-    run["error"][i] = losses.mean(axis=1)               # last: a run with all errors is whole
+        losses = 0.5 * ((output(run, X, y, E) - sts.sts_target(X, y)) ** 2).sum(axis=1)
+        run["se"][i, k] = losses.std() / math.sqrt(len(losses))
+        run["error"][i, k] = losses.mean()              # last: a run with all errors is whole
 
 
 def stream(c, purpose, *part):
