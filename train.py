@@ -3,8 +3,8 @@
     python train.py --pe stochastic                       attention with stochastic encodings
     python train.py --model fcn --hidden 25 --T 10 --fresh --optimizer adam --schedule cosine
     python train.py --resume runs/NAME.npz                continues a stopped run, bit for bit
-    run = train.start(train.Settings(pe="fixed"))         in a notebook; after an interrupt, run
-    train.descend(run, train.progress)                    this second line again
+    run = train.start(train.Settings(pe="fixed"))         in a notebook,
+    train.descend(run, train.progress)                    again after an interrupt
 
 Throughout this file we have:
 

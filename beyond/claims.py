@@ -1,15 +1,15 @@
-"""What is measured of the claims in the paper's captions, Figures 1 to 5.
+"""The claims of the paper's captions, Figures 1 to 5, measured.
 
     python beyond/claims.py          all claims, into beyond/claims.txt
     python beyond/claims.py 1 3      those of some figures
 
 CLAIMS.md has the captions, what we demand, and why.  The runs are those that plots.py keeps; it
 trains those that are missing.  A claim is seen if every seed shows it on every test, and seen in
-part if errors converge to a floor above 0.  Floors are computed: those of stochastic random signs
+part if errors converge, but to a floor above 0.  Floors are computed: those of stochastic random signs
 by width.floors, those of fixed encodings by fixed.kept_error.
 
-Curves are errors of the paper's number of sequences, 128, with a standard error of some 8 %.  So
-2,048 new ones are measured with the weights of the end, and each curve is multiplied to end there.
+Curves are errors on 128 sequences, as in the paper, with a standard error of about 8 %.  So the last
+weights are also tested on 2,048 new sequences, and each curve is rescaled to end at that error.
 """
 
 from common import command_line, end_error, guarded      # first: NumPy gets one thread

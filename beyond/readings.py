@@ -1,10 +1,10 @@
-"""Does it hang on our choices?  Figures 2 and 4 at every d_e, without training.
+"""Does it depend on our choices?  Figures 2 and 4 at every d_e, without training.
 
-    python beyond/readings.py                prints the map, within minutes
+    python beyond/readings.py                prints the map, in two minutes
     python beyond/readings.py picture.png    also plots it
 
-What we have read of the paper leaves open how long encodings are, and how many draws of them a test
-averages.  Here they are random signs, and all else is as in Figures 2 and 4.  Fixed encodings have
+The summaries do not say how long encodings are, and how many draws of them a test averages.
+Here they are random signs, and everything else is as in Figures 2 and 4.  Fixed encodings have
 the errors of fixed.py.  Stochastic ones have W = a W* and V = alpha V*: the law of random signs
 stays the same if coordinates are permuted or change sign, which is what two_numbers.py asks for.
 Their slopes are means over scores (width.py).  All is derived for the population loss; with batches

@@ -20,7 +20,7 @@ as it is, and the next weights too.  Block by block:
     V = [V_x, V_e]       the gradient.
     V_x                  Map all tokens by an orthogonal O, V_x to O V_x O^T, and W's token rows and
                          V_e, which are 0, with them: L stays the same.  At a multiple of I the
-                         gradient commutes with every O, so it is one, too.
+                         gradient commutes with every O, so it is a multiple of I, too.
     W, the PE-PE block   Stochastic: coordinates of all encodings may be permuted and change sign:
                          the law of E stays the same.  What commutes with all these maps is a I.
                          One-hot: positions may be permuted.  What commutes is a I + w 11^T, and

@@ -15,7 +15,7 @@ independent signs, over d_e.  It is above 1/2 with a probability of at most exp(
 (Hoeffding).  A selected score is 1 plus such a sum of (q - 1) d_e signs.  So for d_e = 8q ln(T/p)
 all T scores are on their side of 1/2 with a probability of at least 1 - p (union bound).  Then a
 large a puts all attention on y.  The mean over all draws, which is the paper's model, spreads it
-evenly: positions have one law.  The mean of K draws leaves about (q - 1)/K of d/(2q) more.
+evenly: positions have one law.  The mean of K draws leaves at most about (q - 1)/K of d/(2q) more.
 
 Why one draw has a floor for q >= 3.  It gives the selected positions unequal scores: differences
 from their mean have the variance (q - 1)(q - 2)/(q d_e).  A large a makes the attention on them
