@@ -20,8 +20,8 @@ positions are in y.  Throughout this file we have:
 
 As public summaries have it, the paper proves a width of Omega(T d).  `width_lower_bound` is a
 bound for Gaussian X and uniform y, with its constants (derived here), and `constructed_fcn` gives
-a net of width T d that is exact for bounded tokens.  The inputs of a net, its layers and its initial
-weights are our choice.
+a net of width T d that is exact for bounded tokens.  The inputs of a net, its layers and its
+initial weights are our choice.
 """
 
 import math

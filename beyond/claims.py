@@ -5,11 +5,11 @@
 
 CLAIMS.md has the captions, what we demand, and why.  The runs are those that plots.py keeps; it
 trains those that are missing.  A claim is seen if every seed shows it on every test, and seen in
-part if errors converge, but to a floor above 0.  Floors are computed: those of stochastic random signs
-by width.floors, those of fixed encodings by fixed.kept_error.
+part if errors converge, but to a floor above 0.  Floors are computed: those of stochastic random
+signs by width.floors, those of fixed encodings by fixed.kept_error.
 
-Curves are errors on 128 sequences, as in the paper, with a standard error of about 8 %.  So the last
-weights are also tested on 2,048 new sequences, and each curve is rescaled to end at that error.
+Curves are errors on 128 sequences, as in the paper, with a standard error of about 8 %.  So the
+last weights are also tested on 2,048 new sequences, and each curve is rescaled to end there.
 """
 
 from common import command_line, end_error, guarded      # first: NumPy gets one thread
