@@ -33,7 +33,7 @@ import sts
 
 HERE, SEEDS = Path(__file__).resolve().parent, (3, 4, 5)
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-STOCHASTIC, FIXED, NET, THEORY = "#0072B2", "#D55E00", "#009E73", "#444444"
+STOCHASTIC, FIXED, THEORY = "#0072B2", "#D55E00", "#444444"
 SHADES = STOCHASTIC, "#56B4E9", "#08306B"       # of blue: the seeds of stochastic encodings
 STYLE = {"font.size": 14, "axes.titlesize": 14, "figure.titlesize": 16,
          "figure.titleweight": "bold", "axes.spines.top": False, "axes.spines.right": False,

@@ -43,7 +43,7 @@ def noise_delay(lr, T, n, K=1):
 
     To leading order in lr (d + q)/n, for q and d far below T, if B (below) relaxes, in some
     N/(lr q alpha^2) steps, sooner than the plateau ends.  The whole plateau is longer by about this
-    factor if N is well above d ln(T/q), since noise does not hold up V.
+    factor if N is well above d ln(T/q), since noise does not slow V.
 
     On the plateau P_j = 1/T, and r is nearly minus the target, whose d entries have the variance
     1/q.  Let B be the token-PE block of W, and b = B U.  It makes P_j about (1 + x_j . b)/T, so

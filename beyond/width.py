@@ -174,10 +174,10 @@ def separation():
         row(f"{name}, T = 320: {bound[320]:.0f} units that all nets need / (d + d_e)",
             bound[320] / (d + needed[320]))
     canvas, axis = plt.subplots(figsize=(10, 7))
-    axis.plot(list(bound), list(bound.values()), "--", color=plots.NET,
+    axis.plot(list(bound), list(bound.values()), "--", color="#009E73",
               label="bound for all nets: units of the first layer")
     for name, needed, more, color, marker in (
-            ("trained nets", nets, 0, plots.NET, "D"),
+            ("trained nets", nets, 0, "#009E73", "D"),
             ("attention, one draw in a test: d + $d_e$", one, d, "#56B4E9", "s"),
             ("attention, mean of 16 draws: d + $d_e$", many, d, plots.STOCHASTIC, "o")):
         plots.band(axis, list(needed), np.transpose(list(needed.values())) + more, color,
