@@ -48,7 +48,7 @@ def encode(X, y):
 
     Raises ValueError unless each row of y holds q different positions from 0 to T-1.
     """
-    n, T, d = X.shape
+    (n, T, d), y = X.shape, np.asarray(y)
     repeated = (np.diff(np.sort(y)) == 0).any()
     if y.shape[:-1] != (n,) or y.min() < 0 or y.max() >= T or repeated:
         raise ValueError(f"need y (n, q) with {n = }, and different positions from 0 to {T - 1} in "
@@ -131,7 +131,7 @@ def width_lower_bound(m, T, d, q):
        q (q - 1) / (T (T - 1)) elsewhere.  Its eigenvalues are q^2/T, for the vector of ones, and
        q (T - q) / (T (T - 1)), for vectors orthogonal to it.  So S has d eigenvalues 1/T, and
        d (T - 1) eigenvalues (T - q) / (q T (T - 1)), which are not larger.  The bound is half the
-       sum of those that are left.
+       sum of those that are left: the best net spends its first d units on the mean of all tokens.
     3. So for q < T an error of eps d/(2q) or less needs m >= T d (1 - eps (T - 1) / (T - q)), if
        this is at least d.
     Raises ValueError unless m >= 0, T, d >= 1 and 1 <= q <= T.

@@ -5,24 +5,23 @@
     python plots.py --quick              all of them on small tasks, into runs/quick/
     python plots.py --run runs/NAME.npz  a run of train.py, beside its file
 
-Every curve has seeds 3, 4 and 5; settings were chosen with seeds 0, 1 and 2.  Each run is a command
-of train.py, which is printed.  Its file is kept in runs/figures/ or runs/quick/ until its settings
-change: delete it if you change the program.
+Every curve has seeds 3, 4 and 5; settings were chosen with seeds 0, 1 and 2.  The file of a run is
+kept in runs/figures/ or runs/quick/ until its settings change: delete it if you change the program.
 """
 
 import train        # before NumPy, since it sets the number of threads
 
-if __name__ == "__main__":
-    train.as_program()                          # before matplotlib, which reads its backend
-
 import argparse
 import os
-import sys
 import textwrap
 from contextlib import suppress
+from multiprocessing import Pool
 from pathlib import Path
-from subprocess import DEVNULL, Popen, list2cmdline
-from time import sleep, time
+from signal import SIG_IGN, SIGINT, signal
+from time import monotonic
+
+if __name__ == "__main__":
+    os.environ["MPLBACKEND"] = "Agg"            # before matplotlib: pictures go into files
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -30,6 +29,26 @@ from matplotlib.colors import SymLogNorm
 
 import fcn
 import sts
+
+# The runs of the figures: for each curve its settings, where they are not the defaults of train.py.
+
+FULL = {"full model": {                                                     # Figures 1 and 3
+    "attend_to_query": True, "query": "mean", "law": "orthonormal", "d_e": 200, "init_std": 0.02,
+    "fresh": True, "lr": 9.0, "steps": 16000, "evaluations": 30, "eval_draws": 1, "q_test": []}}
+GD = {                                                                      # Figures 2 and 4
+    "gd stochastic": {"d_e": 500, "draws": 4, "fresh": True, "lr": 5.0, "steps": 24000,
+                      "evaluations": 40},
+    "gd fixed": {"d_e": 500, "pe": "fixed", "fresh": True, "lr": 5.0, "steps": 24000,
+                 "evaluations": 40}}
+ADAM = {                                                                    # Figure 5
+    "adam stochastic": {"d_e": 500, "draws": 4, "fresh": True, "optimizer": "adam", "lr": 0.004,
+                        "steps": 4000, "evaluations": 40},
+    "adam fixed": {"d_e": 500, "pe": "fixed", "fresh": True, "optimizer": "adam", "lr": 0.004,
+                   "steps": 4000, "evaluations": 40}}
+QUICK = {                                                                   # what --quick changes
+    "full model": {"T": 20, "d": 3, "q": 2, "d_e": 40, "lr": 4.0, "steps": 2000},
+    **dict.fromkeys(GD, {"T": 50, "d_e": 100, "lr": 2.0, "steps": 2000}),
+    **dict.fromkeys(ADAM, {"T": 50, "d_e": 100, "steps": 600})}
 
 HERE, SEEDS = Path(__file__).resolve().parent, (3, 4, 5)
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -39,85 +58,10 @@ STYLE = {"font.size": 14, "axes.titlesize": 14, "figure.titlesize": 16,
          "figure.titleweight": "bold", "axes.spines.top": False, "axes.spines.right": False,
          "axes.grid": True, "grid.alpha": 0.3, "lines.linewidth": 2, "legend.frameon": False,
          "figure.constrained_layout.use": True, "savefig.dpi": 140, "pdf.fonttype": 42}
-
-# The runs: for each curve its settings of train.py.
-
-FULL = {"full model": {                                                     # Figures 1 and 3
-    "attend_to_query": True, "query": "mean", "law": "orthonormal", "d_e": 200, "init_std": 0.02,
-    "fresh": True, "lr": 9.0, "steps": 16000, "evaluations": 30, "eval_draws": 1, "q_test": []}}
-BOTH = {"stochastic": {"draws": 4}, "fixed": {"pe": "fixed"}}               # Figures 2, 4 and 5
-LONG = {"d_e": 500, "fresh": True, "evaluations": 40}
-GD = {f"gd {pe}": LONG | own | {"lr": 5.0, "steps": 24000} for pe, own in BOTH.items()}
-ADAM = {f"adam {pe}": LONG | own | {"optimizer": "adam", "lr": 0.004, "steps": 4000}
-        for pe, own in BOTH.items()}
-QUICK = dict.fromkeys(FULL, {                                               # what --quick changes
-    "T": 20, "d": 3, "q": 2, "d_e": 40, "lr": 4.0, "steps": 2000})
-QUICK |= dict.fromkeys(GD, {"T": 50, "d_e": 100, "lr": 2.0, "steps": 2000})
-QUICK |= dict.fromkeys(ADAM, {"T": 50, "d_e": 100, "steps": 600})
-
-
-def command(path, settings):
-    """What Python has to run to train this run, or to go on with it; [] if its file is finished.
-
-    A file with other settings is deleted.  Raises ValueError for a wrong setting.
-    """
-    c, out, flags = train.Settings(**settings), str(path.resolve()), []
-    with suppress(ValueError):                  # if there is no file, or an older program's
-        run = train.load(path)
-        if run["config"] == c:
-            return [] if np.isfinite(run["error"][-1]).all() else ["train.py", "--resume", out]
-    if path.exists():
-        train.evaluate(train.start(c))          # a wrong setting is refused while the file is there
-        path.unlink()
-    for name, value in settings.items():
-        values = [] if value is True else value if isinstance(value, list) else [value]
-        if value is not False:
-            flags += ["--" + name.replace("_", "-"), *map(str, values)]
-    return ["train.py", *flags, "--out", out]
-
-
-def train_all(commands, jobs):
-    """Run these commands, some at a time.  If one fails, or at Ctrl-C, all are stopped."""
-    waiting, running, begin = [*commands], [], time()
-    try:
-        while waiting or running:
-            while waiting and len(running) < jobs:
-                words = waiting.pop(0)
-                print(list2cmdline(["python", *words]), flush=True)
-                running.append(Popen([sys.executable, *words], cwd=HERE, stdout=DEVNULL))
-            sleep(0.05)
-            for run in [run for run in running if run.poll() is not None]:
-                running.remove(run)
-                if run.returncode:
-                    raise ChildProcessError(f"{run.args[-1]} has failed")
-                left = len(waiting) + len(running)
-                minutes = (time() - begin) / 60 * left / (len(commands) - left)
-                print(f"{len(commands) - left} of {len(commands)} runs are done, "
-                      f"about {minutes:.0f} minutes are left", flush=True)
-    except KeyboardInterrupt:
-        sleep(1)                                # at Ctrl-C the runs stop, too: let them save
-        raise
-    finally:
-        for run in running:
-            run.terminate()
-            run.wait()
-
-
-def trained(arms, folder=train.RUNS / "figures", jobs=CORES, seeds=SEEDS):
-    """The runs of each arm, one for each seed.  Missing ones are trained first."""
-    paths = {name: [folder / f"{name} seed {seed}.npz" for seed in seeds] for name in arms}
-    commands = [command(path, arms[name] | {"seed": seed})
-                for name in arms for path, seed in zip(paths[name], seeds)]
-    missing = [words for words in commands if words]
-    if len(missing) < len(commands):
-        print(f"{len(commands) - len(missing)} of {len(commands)} runs are in {folder} already: "
-              "delete them if you have changed the program", flush=True)
-    train_all(missing, jobs)
-    return {name: [train.load(path) for path in paths[name]] for name in arms}
+in_style = plt.style.context(["default", STYLE])        # before a function: it draws in this style
 
 
 # What a figure shows of its runs
-
 
 def smooth_loss(run):
     """The training loss in 100 stretches of a run: their middle steps, and their mean losses."""
@@ -182,36 +126,49 @@ def figure_1(runs):
     right.legend(loc="center right")
     caption(figure, "Full model, mean query, stochastic orthonormal encodings, random start. "
             f"A shade for each of {len(runs)} seeds.", c)
+    figure.suptitle("With the mean query the loss of the full model falls like 1/t")
     return figure
 
 
-def error_curves(stochastic, fixed, rows, scale):
-    """The errors on each test: longer sequences, and in a second row other subset sizes."""
-    c, t = stochastic[0]["config"], fixed[0]["eval_step"]
-    tests = [(T, q) for T, q in fixed[0]["tests"].tolist() if q == c.q or rows == 2]
+def panel(axis, stochastic, fixed, T, q):
+    """The errors of both kinds of encodings on one test, as means and ranges of all seeds."""
+    c, t = fixed[0]["config"], fixed[0]["eval_step"]
+    band(axis, t, shares(stochastic, T, q), STOCHASTIC, label="stochastic")
+    band(axis, t, shares(fixed, T, q), FIXED, linestyle="--", label="fixed")
+    dotted_line(axis, 1, "zero predictor" if axis.get_subplotspec().is_first_col() else "")
+    if T > c.T:
+        level = 0.15 * 2 * q / c.d                      # the constant of the paper's caption
+        axis.axhline(level, color=THEORY, linewidth=1, label=f"0.15 =\n{level:g} d/(2q)")
+    axis.set(title=f"$T_{{test}}$ = {T}" if q == c.q else f"$q_{{test}}$ = {q}", xlabel="step t",
+             xticks=np.linspace(0, c.steps, 3))
+    axis.margins(y=0.12)
+
+
+def error_panels(stochastic, fixed, rows, scale, headline):
+    """A panel for each test: in row 1 longer sequences, in row 2 other subset sizes."""
+    c, tests = stochastic[0]["config"], stochastic[0]["tests"].tolist()
     figure, axes = plt.subplots(rows, 5, figsize=(11, 2 + 2.6 * rows), sharey="row", squeeze=False)
-    for row, longer in zip(axes, (True, False)):
-        own = [(T, q) for T, q in tests if (q == c.q) == longer]
-        for axis, (T, q) in zip(row, own):
-            band(axis, t, shares(stochastic, T, q), STOCHASTIC, label="stochastic")
-            band(axis, t, shares(fixed, T, q), FIXED, linestyle="--", label="fixed")
-            dotted_line(axis, 1, "zero predictor" if axis is row[0] else "")
-            if T > c.T:
-                level = 0.15 * 2 * q / c.d      # the constant of the paper's caption
-                axis.axhline(level, color=THEORY, linewidth=1, label=f"0.15 =\n{level:g} d/(2q)")
-            title = f"$T_{{test}}$ = {T}" if longer else f"$q_{{test}}$ = {q}"
-            axis.set(title="the trained task" if (T, q) == tests[0] else title, yscale=scale,
-                     xlabel="step t", xticks=np.linspace(0, c.steps, 3))
-            axis.margins(y=0.12)
-        row[0].set(ylabel="error over d/(2q)", ylim=(0, None) if scale == "linear" else None)
-        for axis in row[len(own):]:
-            axis.set_axis_off()             # room for the legend
+    for axis, test in zip(axes.flat, tests):
+        axis.set_yscale(scale)
+        panel(axis, stochastic, fixed, *test)
+    axes[0, 0].set_title("the trained task")
+    for axis in axes[:, 0]:
+        axis.set(ylabel="error over d/(2q)", ylim=(0, None) if scale == "linear" else None)
+    for axis in axes.flat[len(tests):]:
+        axis.set_axis_off()                             # room for the legend
     corner = axes[0, 0] if rows == 1 else axes[1, 4]
     corner.legend(*axes[0, 4].get_legend_handles_labels(), loc="center right", handlelength=0.8,
                   handletextpad=0.3, borderaxespad=0, borderpad=0)
     caption(figure, f"Mean and range of {len(fixed)} seeds, {c.eval_sequences} sequences in a test."
             f" Random signs; stochastic: {c.draws} draws in a step, {c.eval_draws} in a test.", c)
+    figure.suptitle(headline)
     return figure
+
+
+def figure_2(runs):
+    """Longer sequences."""
+    return error_panels(runs["gd stochastic"], runs["gd fixed"], 1, "linear",
+                        "On longer sequences fixed encodings stay above a constant")
 
 
 def figure_3(runs):
@@ -237,9 +194,23 @@ def figure_3(runs):
                     ticks=[-10, -1, -0.1, 0, 0.1, 1, 10], format="%g")
     caption(figure, f"Full model as in Figure 1, seed {c.seed}. Shown are the {c.d} token "
             f"coordinates and 25 of {c.d_e} encoding coordinates.")
+    figure.suptitle("The identity grows in W and in V; other entries stay small, but not 0")
     return figure
 
 
+def figure_4(runs):
+    """Longer sequences and other subset sizes."""
+    return error_panels(runs["gd stochastic"], runs["gd fixed"], 2, "log", "Other subset sizes: "
+                        "both errors fall. Longer sequences: fixed encodings stay high")
+
+
+def figure_5(runs):
+    """The same with Adam."""
+    return error_panels(runs["adam stochastic"], runs["adam fixed"], 2, "log", "With Adam, too, "
+                        "fixed encodings stay high on longer sequences, and fall on other sizes")
+
+
+@in_style
 def one_run(run):
     """A run of train.py: its loss, its errors, and attention on one new sequence."""
     c, same_q = run["config"], run["tests"][:, 1] == run["config"].q
@@ -264,40 +235,70 @@ def one_run(run):
         dotted_line(axis, 1 / c.q, "1/q")
         axis.set(title="attention on one new sequence", xlabel="position (blue: selected)",
                  ylim=(0, 1.12 * max(1 / c.q, P.max())))
-    law = "onehot" if c.pe == "onehot" else c.law
-    caption(figure, "" if c.model == "fcn" else f"Encodings: {law}.", c)
+    kind = "A net" if c.model == "fcn" else f"{c.pe} encodings".capitalize()
+    text = {"Fixed encodings": f"Law: {c.law}.", "Stochastic encodings": f"Law: {c.law}; draws: "
+            f"{c.draws} in a step, {c.eval_draws} in a test, 1 for the attention."}.get(kind, "")
+    caption(figure, text, c)
+    figure.suptitle(f"{kind} after {run['t']} steps")
+    figure.draw_without_rendering()                     # ticks are made now, in this style
     return figure
 
 
-FIGURES = {     # name: the function, its headline, and the arms that it needs
-    "1": (figure_1, "With the mean query the loss of the full model falls like 1/t", FULL),
-    "2": (lambda runs: error_curves(runs["gd stochastic"], runs["gd fixed"], 1, "linear"),
-          "On longer sequences fixed encodings stay above a constant", GD),
-    "3": (figure_3, "The identity grows in W and in V; other entries stay small, but not 0", FULL),
-    "4": (lambda runs: error_curves(runs["gd stochastic"], runs["gd fixed"], 2, "log"),
-          "Other subset sizes: both errors fall. Longer sequences: fixed encodings stay high",
-          GD),
-    "5": (lambda runs: error_curves(runs["adam stochastic"], runs["adam fixed"], 2, "log"),
-          "With Adam, too, fixed encodings stay high on longer sequences, and fall on other sizes",
-          ADAM)}
+FIGURES = {     # name: the function, and the runs that it needs
+    "1": (figure_1, FULL), "2": (figure_2, GD), "3": (figure_3, FULL), "4": (figure_4, GD),
+    "5": (figure_5, ADAM)}
 
 
+# Training them
+
+def is_kept(path, settings):
+    """Whether this file holds a finished run.  Raises ValueError for a wrong setting."""
+    c = train.Settings(**settings)
+    with suppress(OSError, ValueError):         # there is no file, or an older program's
+        run = train.load(path)
+        return run["config"] == c and run["t"] == c.steps
+    return False
+
+
+def train_and_save(path_and_settings):
+    """Train a run in a process of its own, and save it; returns its name."""
+    path, settings = path_and_settings
+    train.save(train.train(**settings), path)
+    return path.stem
+
+
+def trained(arms, folder=train.RUNS / "figures", seeds=SEEDS):
+    """The runs of each arm, one for each seed.  Missing ones are trained first, on all cores."""
+    runs = {(name, seed): (folder / f"{name} seed {seed}.npz", settings | {"seed": seed})
+            for name, settings in arms.items() for seed in seeds}
+    missing = [run for run in runs.values() if not is_kept(*run)]
+    print(f"{len(runs) - len(missing)} of {len(runs)} runs are in {folder} already", flush=True)
+    if missing:
+        begin = monotonic()
+        with Pool(CORES, signal, (SIGINT, SIG_IGN)) as pool:        # Ctrl-C ends them from here
+            for done, name in enumerate(pool.imap_unordered(train_and_save, missing), 1):
+                left = len(missing) - done
+                minutes = (monotonic() - begin) / 60 * left / done
+                print(f"{name} is done; runs left: {left}, in about {minutes:.0f} minutes",
+                      flush=True)
+    return {name: [train.load(runs[name, seed][0]) for seed in seeds] for name in arms}
+
+
+@in_style
 def picture(plot, path, headline=None):
     """Save the figure that plot() makes; it may have a headline of its own."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with plt.rc_context(STYLE):
-        figure = plot()
-        figure.suptitle(headline or figure.get_suptitle())
-        figure.savefig(path)
-        plt.close(figure)
+    figure = plot()
+    figure.suptitle(headline or figure.get_suptitle())
+    figure.savefig(path)
+    plt.close(figure)
     print(path, flush=True)
 
 
 def main():
     """Plot the figures, or the run, that the command line names."""
     parser = argparse.ArgumentParser(
-        description=(__doc__ or "").partition("\n")[0], allow_abbrev=False,
-        usage="%(prog)s [FIGURE ...] [--FLAG VALUE ...], or --help")
+        usage="%(prog)s [FIGURE ...] [--FLAG VALUE ...], or --help", allow_abbrev=False)
     parser.add_argument("names", nargs="*", metavar="FIGURE", help=f"{', '.join(FIGURES)} (all)")
     parser.add_argument("--quick", action="store_true", help="small tasks, for the classroom")
     parser.add_argument("--run", type=Path, help="plot this run of train.py, beside its file")
@@ -310,24 +311,21 @@ def main():
     try:
         if args.run:
             run = train.load(args.run)
-            model = "A net" if run["config"].model == "fcn" else f"{run['config'].pe} encodings"
-            path = args.run.with_suffix(f".{args.format}")
-            picture(lambda: one_run(run), path, f"{model.capitalize()} after {run['t']} steps")
+            picture(lambda: one_run(run), args.run.with_suffix(f".{args.format}"))
             return
         names, change = args.names or list(FIGURES), QUICK if args.quick else {}
         kept = train.RUNS / ("quick" if args.quick else "figures")
         out = kept if args.quick else HERE / "figures"
         runs = trained({arm: settings | change.get(arm, {}) for name in names
-                        for arm, settings in FIGURES[name][2].items()}, kept)
+                        for arm, settings in FIGURES[name][1].items()}, kept)
         for name in names:
-            plot, headline, _ = FIGURES[name]
-            path = out / f"figure_{name}.{args.format}"
-            picture(lambda: plot(runs), path, "A small task (--quick)" if args.quick else headline)
+            picture(lambda: FIGURES[name][0](runs), out / f"figure_{name}.{args.format}",
+                    "A small task (--quick)" if args.quick else None)
     except KeyboardInterrupt:
-        parser.exit(1, "\ninterrupted; the same command goes on with all runs\n")
-    except BrokenPipeError:                             # `| head` has read enough
+        parser.exit(1, "\ninterrupted; the same command goes on with the runs that are left\n")
+    except BrokenPipeError:                     # `| head` has read enough
         os._exit(1)
-    except (ValueError, MemoryError, OSError) as problem:
+    except (ArithmeticError, ValueError, MemoryError, OSError) as problem:
         parser.error(problem)
 
 

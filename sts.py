@@ -54,7 +54,7 @@ def sample_sts(rng, n, T, d, q, dtype=np.float64):
 
 def check_positions(X, y):
     """Raise ValueError unless each row of y (n, q) holds q different positions of X (n, T, d)."""
-    n, T, _ = X.shape
+    (n, T, _), y = X.shape, np.asarray(y)
     repeated = (np.diff(np.sort(y)) == 0).any()
     if y.shape[:-1] != (n,) or y.min() < 0 or y.max() >= T or repeated:
         raise ValueError(f"need y (n, q) with {n = }, and different positions from 0 to {T - 1} in "
@@ -72,7 +72,6 @@ def sts_target(X, y):
 
 
 # Laws (distributions) of positional encodings.  Each row e_j is a unit vector.
-
 
 def onehot(rng, T, d_e):
     """E = I: e_j is the j-th coordinate vector; nothing is random.  Definition 2."""
@@ -148,7 +147,8 @@ def query_and_keys(X, y, E, attend_to_query, query):
     T = X.shape[1]
     if E.shape[:-1] != (T,):
         raise ValueError(f"need an encoding for each of the {T} tokens, got E {E.shape}"
-                         + f": pass E[:{T}]" * (E.ndim == 2 and len(E) > T))
+                         + f": pass E[:{T}]" * (E.ndim == 2 and len(E) > T)
+                         + ": call output for several draws" * (E.ndim == 3))
     if query not in ("sum", "mean"):
         raise ValueError(f"query must be sum or mean, got {query!r}")
     U = E[y].sum(axis=1) if query == "sum" else E[y].mean(axis=1)
@@ -196,7 +196,8 @@ def backward(cache, r):
         A_j = z_j^T W z_query     dL/dW = sum_j dL/dA_j z_j z_query^T
 
     These are for one sequence; dW and dV are their sums over the batch.  Where g_j < gbar, dL/dA_j
-    is negative: a higher logit, and so more attention to this key, would lower the loss.
+    is negative: a higher logit, and so more attention to this key, would lower the loss.  z_query
+    holds no weights, so no gradient goes through it, also where it is a key.
     """
     V, z_query, Z, P, z = cache
     dV = r.T @ z                                    # r z^T

@@ -5,19 +5,13 @@ Each test states a fact.  Statistical tests have a fixed seed and allow 5 standa
 
 import train            # before NumPy, since it sets the number of threads
 
-train.as_program()      # before matplotlib
-
-import dataclasses
 import itertools
-import json
 import math
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -29,12 +23,13 @@ import fcn
 import plots
 import sts
 
+assert sys.version_info >= (3, 10), "these tests need Python 3.10 or later"
 HERE = Path(__file__).resolve().parent
 allclose = np.testing.assert_allclose
+plt.switch_backend("Agg")
 
 
 # The task and the two models
-
 
 @pytest.mark.parametrize("q", (1, 3))
 def test_subsets_are_uniform_and_tokens_standard_normal(q):
@@ -119,14 +114,26 @@ ATTENTION = [("rademacher", None, False, "sum"), ("orthonormal", 3, False, "mean
 NETS = [(12, 2), (12, 6, 2), (12, 3, 4, 5, 2)]
 
 
-def agree(grad, exact):
-    return grad.shape == exact.shape and abs(grad - exact).max() <= 1e-12 * abs(exact).max()
+def agree(grad, exact, tolerance=1e-12):
+    return grad.shape == exact.shape and abs(grad - exact).max() <= tolerance * abs(exact).max()
+
+
+def slopes(loss, weights, i, h):
+    """The slope of the loss by each entry of weights[i], from L(w + h) - L(w - h)."""
+    found = np.empty(weights[i].shape, type(h))
+    for entry in np.ndindex(found.shape):
+        step = np.zeros_like(found)
+        step[entry] = h
+        above, below = [loss(*weights[:i], w, *weights[i + 1:])
+                        for w in (weights[i] + step, weights[i] - step)]
+        found[entry] = (above - below) / (2 * h)
+    return found.real
 
 
 @pytest.mark.parametrize("case", ATTENTION + NETS, ids=str)
 @pytest.mark.parametrize("where", ("zero", "random", "trained"))
 def test_gradients_are_exact(where, case):
-    """They agree with complex steps through the loss."""
+    """They agree with complex steps through the loss, in which nothing cancels."""
     if case in ATTENTION:
         (*weights, X, y, E), how = example(*case[:2]), case[2:]
         loss = lambda *w: sts.loss(*w, X, y, E, *how)
@@ -141,16 +148,14 @@ def test_gradients_are_exact(where, case):
     for _ in range(10 if where == "trained" else 0):
         weights = [w - 0.1 * g for w, g in zip(weights, grads(*weights))]
     for i, (weight, grad) in enumerate(zip(weights, grads(*weights), strict=True)):
-        exact = np.empty(weight.shape)
-        for entry in np.ndindex(weight.shape):      # Im L(w + ih) / h, for one entry of a weight
-            moved = weight.astype(complex)
-            moved[entry] += 1e-30j
-            exact[entry] = loss(*weights[:i], moved, *weights[i + 1:]).imag / 1e-30
+        exact = slopes(loss, weights, i, 1e-30j)
+        if not agree(grad, exact) and agree(grad, slopes(loss, weights, i, 1e-5), 1e-6):
+            pytest.fail("by central differences your gradient is right: complex steps need a loss "
+                        "without abs, norm, conj, and without arrays that were made for floats")
         assert agree(grad, exact), f"\nyours\n{grad}\n\nby complex step\n{exact}"
 
 
 # Theory: the ground truth, the bound, the constructed nets
-
 
 def test_ground_truth():
     (W, V), (W_T, _) = sts.ground_truth(2, 4), sts.ground_truth(2, 4, T=3)      # d = 2, d_e = 4
@@ -191,10 +196,7 @@ def test_each_file_runs_alone_and_its_tour_trains(name, tmp_path):
     if name == "sts.py":
         assert numbers(r"relative difference (\S+)", out) < 1e-13
         assert numbers(r"a = .* loss (\S+)", out)[-1] < 1e-10       # of 16 W*, V*
-        assert numbers(r"loss (\S+) .*attention", out)[-1] < 0.01   # after training
-        loss, zero = numbers(r"T = 12: loss (\S+) .* has (\S+)\)", out)[0]
-        assert loss < 0.05 and zero == 0.5
-        allclose(numbers(r"attention (\S+) and (\S+)", out) @ [2, 4], 1, atol=0.004)
+        assert numbers(r"T = 12: loss (\S+)", out) < 0.05           # after training
     else:
         L, bound = numbers(r"width +\d+ +loss (\S+) +bound (\S+)", out).T
         assert ((bound - 0.005 < L) & (L < bound + 0.02)).all()
@@ -213,6 +215,14 @@ RUNS = {
     "linear net": SMALL | {"model": "fcn", "hidden": [], "lr": 0.02}}
 
 
+def loss(run, X, y, E):
+    """The loss of a run of train.py, by sts.py or fcn.py."""
+    c = run["config"]
+    if c.model == "fcn":
+        return fcn.loss(train.layers(run), X, y)
+    return sts.loss(run["W"], run["V"], X, y, E, c.attend_to_query, c.query)
+
+
 @pytest.mark.parametrize("name", RUNS)
 def test_training_is_gradient_descent_or_adam(name):
     """The loop written out, on the batches and encodings that the run draws."""
@@ -225,13 +235,10 @@ def test_training_is_gradient_descent_or_adam(name):
     for t in range(11):
         X, y = train.batch(c, t if c.fresh else 0)
         E = train.encodings(run, c.T, c.draws, train.stream(c, "encodings", t))
-        if c.model == "fcn":
-            L, grads = fcn.loss_and_grads(train.layers(run | weights), X, y)
-            grads = sum(grads, ())
-        else:
-            L, *grads = sts.loss_and_grads(*weights.values(), X, y, E, c.attend_to_query, c.query)
+        L, grads = train.loss_and_grads(run | weights, X, y, E)
+        allclose(L, loss(run | weights, X, y, E), rtol=1e-5)
         lr = c.lr * (1 + math.cos(math.pi * t / 11)) / 2 if c.schedule == "cosine" else c.lr
-        for key, g in zip(weights, grads, strict=True):
+        for key, g in grads.items():
             if c.optimizer == "adam":           # Kingma and Ba, Algorithm 1
                 m[key], v[key] = 0.9 * m[key] + 0.1 * g, 0.999 * v[key] + 0.001 * g ** 2
                 m_hat, v_hat = m[key] / (1 - 0.9 ** (t + 1)), v[key] / (1 - 0.999 ** (t + 1))
@@ -239,19 +246,15 @@ def test_training_is_gradient_descent_or_adam(name):
             weights[key] = weights[key] - lr * g
         losses.append(L)
         batches.add(X.tobytes())
-        drawn |= {E_k.tobytes() for E_k in E} if c.model == "attention" else set()
+        drawn |= {E_k.tobytes() for E_k in E} if c.model == "attention" else {"none"}
     train.descend(run)
     for key, expected in (weights | {"loss": losses, "eval_step": [0, 2, 5, 8, 11]}).items():
         allclose(run[key], expected, rtol=1e-4, atol=1e-5)
-    assert len(batches) == (11 if c.fresh else 1)
     assert {run[key].dtype for key in weights} == {np.dtype("float32")}
-    if c.model == "attention":
-        assert E.dtype == np.float32 and len(drawn) == (11 * c.draws if "E" not in run else 1)
-        assert ("E" in run) == (c.pe != "stochastic")
-        assert c.pe != "onehot" or np.array_equal(run["E"], np.eye(16))
-        truth = sts.ground_truth(2, 16, 8 if name == "one-hot" else None)
-        cosines = [sts.cosine(*pair) for pair in zip(weights.values(), truth)]
-        allclose([run["cos_W"][-1], run["cos_V"][-1]], cosines, rtol=1e-5)
+    assert len(batches) == (11 if c.fresh else 1)
+    stochastic = c.model == "attention" and c.pe == "stochastic"
+    assert len(drawn) == (11 * c.draws if stochastic else 1)
+    assert c.pe != "onehot" or np.array_equal(run["E"], np.eye(16))
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -266,21 +269,22 @@ def test_errors_are_losses_on_the_same_new_sequences_at_every_evaluation(name):
         X, y, E = train.held_out(run, k, c.eval_draws)
         assert X.shape == (8, T, 2) and y.shape == (8, q) and X[0, 0, 0] not in train.batch(c, 0)[0]
         assert net or E.shape == (16 if c.pe == "stochastic" else 1, T, 16)
-        assert net or c.pe == "stochastic" or np.array_equal(E[0], run["E"][:T])
+        assert "E" not in run or np.array_equal(E[0], run["E"][:T])
         for i, now in (0, first), (-1, run):
-            L = [fcn.loss(train.layers(now), X[[b]], y[[b]]) if net else
-                 sts.loss(now["W"], now["V"], X[[b]], y[[b]], E, c.attend_to_query, c.query)
-                 for b in range(8)]
+            L = [loss(now, X[[b]], y[[b]], E) for b in range(8)]
             allclose(run["error"][i, k], np.mean(L), rtol=1e-5)
             allclose(run["se"][i, k], np.std(L) / math.sqrt(8), rtol=1e-5)
-        if k == 0 and not net:
-            P = sts.attention(run["W"], X, y, E, c.attend_to_query, c.query)
-            selected = [P[:, b, y[b]].sum(axis=1) for b in range(8)]
-            allclose(run["on_selected"][-1], np.mean(selected), rtol=1e-6)
+    if not net:
+        X, y, E = train.held_out(run, 0, c.eval_draws)
+        P = sts.attention(run["W"], X, y, E, c.attend_to_query, c.query)
+        allclose(run["on_selected"][-1], np.take_along_axis(P, y[None], 2).sum(axis=2).mean(),
+                 rtol=1e-5)
+        truth = sts.ground_truth(2, 16, 8 if name == "one-hot" else None)
+        cosines = [sts.cosine(run[key], star) for key, star in zip("WV", truth)]
+        allclose([run["cos_W"][-1], run["cos_V"][-1]], cosines, rtol=1e-5)
 
 
 # Settings, and the two programs
-
 
 @pytest.mark.parametrize("given, refused", [
     ({}, "hidden"), ({"pe": "fixed"}, "hidden draws eval_draws"),
@@ -289,11 +293,10 @@ def test_errors_are_losses_on_the_same_new_sequences_at_every_evaluation(name):
      "pe law attend_to_query query init_std draws eval_draws T_test q_test")], ids=str)
 def test_a_setting_changes_the_run_or_is_refused_by_its_flag(given, refused):
     run = train.train(**SMALL | given)
-    for setting in dataclasses.fields(train.Settings):
-        name, value = setting.name, vars(run["config"])[setting.name]
-        choices = [*(setting.metadata["choices"] or [True])]
-        other = (value + 1 if setting.type is int else value / 2 + 0.03 if setting.type is float
-                 else [5] if setting.type is list else choices[-1])
+    for name, (kind, *_) in train.SETTINGS.items():
+        value = vars(run["config"])[name]
+        other = (value + 1 if kind is int else value / 2 + 0.03 if kind is float else
+                 [5] if kind is list else True if kind is bool else kind[-1])
         if name in refused.split():
             with pytest.raises(ValueError, match="--" + name.replace("_", "-")):
                 train.Settings(**SMALL | given | {name: other})
@@ -301,16 +304,7 @@ def test_a_setting_changes_the_run_or_is_refused_by_its_flag(given, refused):
             changed = train.train(**SMALL | given | {name: other})
             keys = run.keys() - {"config"}
             assert not all(np.array_equal(run[key], changed.get(key)) for key in keys), name
-
-
-@pytest.mark.parametrize("given, name, value", [
-    ({}, "lr", 4), ({"T": 99}, "lr", 2), ({"d": 11}, "lr", 2), ({"optimizer": "adam"}, "lr", 0.01),
-    ({"model": "fcn", "hidden": [150, 250]}, "lr", 0.01),
-    ({"model": "fcn", "hidden": []}, "lr", 0.02),
-    ({"model": "fcn", "d_e": 7}, "hidden", [12]), ({"pe": "onehot", "T": 20}, "d_e", 40),
-    ({"model": "fcn"}, "eval_sequences", 10_000)], ids=str)
-def test_defaults_are_those_of_the_help(given, name, value):
-    assert vars(train.Settings(**given))[name] == value
+    pytest.raises(ValueError, train.Settings, no_such=1)
 
 
 def test_each_step_and_each_purpose_has_a_stream_of_its_own(monkeypatch):
@@ -324,17 +318,6 @@ def test_each_step_and_each_purpose_has_a_stream_of_its_own(monkeypatch):
     assert keys.count(("tests", 1, 0)) == keys.count(("tests", 1, 1)) == 5
 
 
-@pytest.mark.parametrize("first, last, diverges", [
-    (1e-9, 9, False), (9, 100, False), (9, 200, True), (0.1, 11, True), (1, math.nan, True)])
-def test_a_run_diverges_at_20_times_its_first_loss_and_the_zero_predictor(first, last, diverges):
-    run = train.start(train.Settings(**SMALL))                              # d/(2q) = 1/2
-    run["t"], run["loss"][0], run["loss"][4] = 5, first, last
-    if diverges:
-        pytest.raises(FloatingPointError, train.descend, run)
-    else:
-        train.descend(run)
-
-
 def test_wrong_positions_are_refused():
     W, V, X, y, E = example()
     indicator = np.array([[j in row for j in range(5)] for row in y], int)
@@ -344,9 +327,10 @@ def test_wrong_positions_are_refused():
         pytest.raises(ValueError, sts.forward, W, V, X, wrong, E)
         pytest.raises(ValueError, fcn.encode, X, wrong)
     pytest.raises(ValueError, fcn.width_lower_bound, 1, 5, 2, 6)
-    pytest.raises(ValueError, sts.forward, W, V, X, y, E[:4])
-    with pytest.raises(ValueError, match=r"pass E\[:5\]"):
-        sts.attention(W, X, y, np.ones((7, 6)))
+    for rows, words in ((4,), "need an"), ((7,), r"pass E\[:5\]"), ((3, 5), "call output"):
+        pytest.raises(ValueError, sts.forward, W, V, X, y, np.ones((*rows, 6))).match(words)
+    allclose(sts.loss(W, V, X, y.tolist(), E), sts.loss(W, V, X, y, E))     # lists are right
+    allclose(fcn.encode(X, y.tolist()), fcn.encode(X, y))
 
 
 @pytest.fixture
@@ -368,63 +352,42 @@ def command(monkeypatch, capsys, tmp_path):
 @pytest.mark.parametrize("program, flags, word", [
     *((train, f"--{name} 0", f"--{name}") for name in
       "T d q d-e batch draws steps evaluations eval-sequences eval-draws lr".split()),
-    *((train, f"--resume {name}.npz", name) for name in ("no", "junk", "text", "short", "cut")),
     (train, "--seed -1", "--seed"), (train, "--init-std inf", "--init-std"),
     (train, "--lr nan", "--lr"), (train, "--q 201", "q <= T"), (train, "--T-test 2", "T = 2"),
-    (train, "--q-test 201", "q = 201"), (train, "--law orthonormal --d-e 199", "d_e >= 2"),
-    (train, "--model fcn --hidden 9 0", "at least 1"), (train, "--steps 9 --out .", "holds no"),
-    (train, "--step 1", "--step"), (train, "--quick --out it.npz", "it.npz"),
-    (train, "--T 10000000 --batch 1000000", "allocate"), (train, "--d_e 0", "--d-e"),
-    (train, "--eval-draws 99999999999999999999", "dimension"),
-    (train, "--resume it.npz --T 8", "--resume"), (train, "--resume it.npz --quick", "--resume"),
+    (train, "--law orthonormal --d-e 199", "d_e >= 2"), (train, "--d_e=0", "--d-e"),
+    (train, "--model fcn --hidden 9 0", "at least 1"), (train, "--steps 9 --out .", "."),
+    (train, "--step 1", "--step"), (train, "--T 10000000 --batch 1000000", "allocate"),
+    *((train, f"--quick --out {name}.npz", name) for name in ("other", "junk", "cut")),
     (train, "--steps 9 --evaluations 1 --lr 1e30", "--lr"),
     (train, "--model fcn --T 10 --steps 3 --evaluations 3 --lr 0.3", "--lr"),
-    (plots, "no-such", "no-such"), (plots, "--run no.npz", "no.npz"),
-    (plots, "2 --run it.npz", "--run"), (plots, "--quick --run it.npz", "--run")])
+    (plots, "no-such", "no-such"), (plots, "2 --run other.npz", "--run"),
+    *((plots, f"--run {name}.npz", name) for name in ("no", "junk", "cut"))])
 @pytest.mark.filterwarnings("error")
 def test_what_cannot_be_done_ends_in_one_line(program, flags, word, command):
-    run = train.train(**SMALL)
-    for name, change in ("it", {}), ("text", {"W": "text"}), ("short", {"loss": np.zeros(3)}):
-        train.save(run | change, f"{name}.npz")
-    Path("cut.npz").write_bytes(Path("it.npz").read_bytes()[:-300])
+    train.save(train.train(**SMALL), "other.npz")
+    Path("cut.npz").write_bytes(Path("other.npz").read_bytes()[:-300])
     np.savez("junk.npz", no=0, run=0)
+    before = [path.read_bytes() for path in sorted(Path().glob("*.npz"))]
     status, out, err = command(flags, program)
     usage, error = err.splitlines()
     assert status == 2 and usage.startswith("usage:") and word in error
     assert "step " not in out or "diverges" in err      # it ends before training
+    assert before == [path.read_bytes() for path in sorted(Path().glob("*.npz"))]
 
 
 FLAGS = "--quick --T 20 --d 3 --q 2 --steps 6 --evaluations 3 --batch 9"
-
-
-def test_the_program_prints_what_its_file_holds(command):
-    status, out, _ = command(FLAGS)
-    path, = Path("runs").iterdir()
-    assert path.stem == FLAGS.replace("--", "").replace(" ", "_")
-    run, own = train.load(path), {"T": 20, "d": 3, "q": 2, "steps": 6, "evaluations": 3, "batch": 9}
-    assert status == 0 and str(path) in out and "d/(2q) = 0.7500" in out
-    assert run["config"] == train.Settings(**train.QUICK | own)
-    for i in 1, 2, 3:
-        shown = re.search(rf"^ +{2 * i} .*", out, re.MULTILINE)[0].split()
-        held = [run["loss"][2 * i - 2:2 * i].mean(), *run["error"][i, run["tests"][:, 1] == 2],
-                run["on_selected"][i]]
-        assert shown[1:] == [f"{value:.4f}" for value in held]
-    for (T, q), error, se in zip(run["tests"], run["error"][-1], run["se"][-1]):
-        assert re.search(rf"{T}\D+{q} +{error:.4f} +{se:.4f} +{error * 2 * q / 3:.1%}", out)
 
 
 @pytest.mark.parametrize("where, call, flags", [
     ("evaluate", 3, ""), ("adam", 4, "--optimizer adam --schedule cosine --law orthonormal"),
     ("loss_and_grads", 4, "--pe fixed --fresh"), ("evaluate", 3, "--model fcn --hidden 9 7"),
     ("save", 3, "--pe onehot --attend-to-query --query mean --init-std 0.5")])
-@pytest.mark.filterwarnings("error")
 def test_a_run_that_is_interrupted_goes_on_bit_for_bit(where, call, flags, command, monkeypatch):
     command(f"{FLAGS} {flags} --out whole.npz")
-    shutil.copy("whole.npz", "half.npz")        # it is trained again, as after a change
     calls, function = [], getattr(train, where)
 
     def interrupted(*given):
-        calls.append(where == "save" or 1 / np.zeros(1))        # warns, as some Macs do falsely
+        calls.append(given)
         if len(calls) == call:
             raise KeyboardInterrupt
         return function(*given)
@@ -432,49 +395,24 @@ def test_a_run_that_is_interrupted_goes_on_bit_for_bit(where, call, flags, comma
     with monkeypatch.context() as patch:
         patch.setattr(train, where, interrupted)
         status, _, err = command(f"{FLAGS} {flags} --out half.npz")
-    half = train.load("half.npz")
-    assert status == 1 and 0 < half["t"] == np.isfinite(half["loss"]).sum() < 6
-    status, out, _ = command("--resume half.npz")
-    assert 'python "train.py" --resume "half.npz"' in err and status == 0
-    assert len(re.findall("^ +[0246] ", out, re.MULTILINE)) == 4       # all rows
+    assert status == 1 and 0 < train.load("half.npz")["t"] < 6
+    exec("\n".join(err.splitlines()[-2:]), {"train": train})           # as the message says
     np.testing.assert_equal(train.load("half.npz"), train.load("whole.npz"))
 
 
-def test_programs_run_where_a_notebook_or_a_terminal_is_unusual(tmp_path):
-    """A missing backend, no docstrings, no letter but ASCII, and `| head`."""
-    env = os.environ | {"MPLBACKEND": "module://no_such", "PYTHONOPTIMIZE": "2",
-                        "PYTHONIOENCODING": "ascii"}
-    path = tmp_path / "\N{GREEK SMALL LETTER ALPHA} beta.npz"
-    how = {"env": env, "text": True, "stderr": subprocess.STDOUT}
-    for words in ["train.py", *FLAGS.split(), "--out", path], ["plots.py", "--run", path]:
-        out = subprocess.check_output([sys.executable, HERE / words[0], *words[1:]], **how)
-        assert "? beta" in out and ("Error" not in out)
-    words = [sys.executable, HERE / "train.py", "--quick", "--out", path.with_name("head.npz")]
-    with subprocess.Popen(words, bufsize=0, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE) as process:
-        process.stdout.read(1)
-        process.stdout.close()
-        assert process.stderr.read() == b"" or os.name == "nt"
-
-
 @pytest.mark.parametrize("settings, error, loss, said", [
-    ({}, 0.4, 0.13, "has memorized its 16 sequences"), ({}, 0.4, 0.14, ""), ({}, 0.94, 0.9, ""),
-    ({"fresh": True}, 0.4, 0.1, ""), ({"fresh": True}, 0.96, 0.1, "has learnt nothing"),
-    ({}, math.nan, math.nan, "has learnt nothing"),
-    ({"model": "fcn", "hidden": [8, 30]}, 1.3, 0.4, "has memorized")])
-def test_the_last_lines_say_what_a_run_is_worth(settings, error, loss, said, capsys, monkeypatch):
-    monkeypatch.setattr(sts, "sts_target", lambda X, y: np.full((len(X), 2), 3.0))      # another
+    ({}, 0.4, 0.14, ""), ({"fresh": True}, 0.4, 0.1, ""), ({}, 0.6, 0.5, "has learnt nothing"),
+    ({"model": "fcn", "hidden": [8, 30]}, 0.4, 0.13, "has memorized its 16 sequences")])
+def test_the_last_lines_say_what_a_run_is_worth(settings, error, loss, said, capsys):
     run = train.start(train.Settings(**SMALL | settings))
-    run["error"][-1], run["se"][-1], run["loss"][8:] = error * 9, 0.1, loss * 9
+    run["error"][-1], run["se"][-1], run["loss"][8:] = error, 0.1, loss
     train.summary(run)
-    *_, last = (out := capsys.readouterr().out).splitlines()
-    assert said in last and ("The run has" in out) == (said != "")
-    bound = f"width 8 has an expected loss below {fcn.width_lower_bound(8, 8, 2, 2):.4f}."
-    assert (bound in out) == ("model" in settings)
+    out = capsys.readouterr().out
+    assert said in out.splitlines()[-1] and ("The run has" in out) == (said != "")
+    assert (f" below {fcn.width_lower_bound(8, 8, 2, 2):.4f}." in out) == ("model" in settings)
 
 
 # The figures of plots.py
-
 
 @pytest.fixture(scope="module")
 def plotted():
@@ -488,44 +426,24 @@ def plotted():
         run |= {key: rng.uniform(0.1, 1, run[key].shape) for key in sorted(made_up)}
     figures = {}
     with plt.rc_context(plots.STYLE):
-        for name, (function, headline, _) in plots.FIGURES.items():
+        for name, (function, _) in plots.FIGURES.items():
             figures[name] = function(runs)
-            figures[name].suptitle(headline)
             figures[name].draw_without_rendering()
     yield figures, runs
     plt.close("all")
 
 
-def shows(axis, x, y, label=""):
-    """Whether a line with this in its label has the points (x, y), or the height y if x is None."""
-    for line in (curve for curve in axis.lines if label in curve.get_label()):
-        points = line.get_xydata().T
-        shown, expected = (points[1], y) if x is None else (points, np.array([x, y]))
-        if np.shape(expected) in ((), shown.shape) and np.allclose(shown, expected):
-            return True
-    return False
-
-
-@pytest.mark.parametrize("name", plots.FIGURES)
-def test_no_text_leaves_a_picture(name, plotted):
-    figure = plotted[0][name]
-    with plt.rc_context(plots.STYLE):           # ticks may be made now
-        box, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
-    assert -0.02 < box.x0 and box.x1 < width + 0.02 and -0.02 < box.y0 and box.y1 < height + 0.02
-
-
 def test_figure_1_shows_the_loss_its_inverse_and_the_cosines(plotted):
     figures, runs = plotted
     left, middle, right = figures["1"].axes
-    for run in runs["full model"]:
-        steps, L = np.arange(0.5, 200, 2), run["loss"].reshape(100, 2).mean(axis=1)
-        assert shows(left, steps, L) and shows(middle, steps, 1 / L)
-        assert all(shows(right, run["eval_step"], run[f"cos_{name}"]) for name in "WV")
-    assert shows(left, None, 3 / 4)                                         # d/(2q)
+    for i, run in enumerate(runs["full model"]):
+        L = run["loss"].reshape(100, 2).mean(axis=1)
+        for axis, shown in (left, L), (middle, 1 / L), (right, run["cos_W"]):
+            allclose(axis.lines[i].get_ydata(), shown)
+    allclose(left.lines[2].get_ydata(), 3 / 4)                              # d/(2q)
     (t, y), = [curve.get_data() for curve in middle.lines if curve.get_linestyle() == ":"]
     allclose(np.diff(y) / np.diff(t), 4 * 4.0 / (2 ** 2 * 40))              # 4 lr/(q^2 d_e)
-    ends = [1 / run["loss"][-2:].mean() for run in runs["full model"]]
-    allclose([t[-1], y[-1]], [198.5, np.mean(ends)])
+    allclose(y[-1], np.mean([1 / run["loss"][-2:].mean() for run in runs["full model"]]))
 
 
 def test_figure_3_shows_the_weights_before_and_after_training(plotted):
@@ -543,77 +461,56 @@ def test_figures_2_4_and_5_show_means_and_ranges_of_the_errors(name, how, sizes,
     panels = [axis for axis in figures[name].axes if axis.axison]
     tests = [(T, 3) for T in (50, 62, 75, 87, 100)] + [(50, q) for q in sizes]
     for axis, (T, q) in zip(panels, tests, strict=True):
-        assert axis.get_title().endswith(f"= {T if q == 3 else q}") or (T, q) == (50, 3)
+        lines = {line.get_label(): line.get_ydata() for line in axis.lines}
         areas = [area for area in axis.collections if isinstance(area, PolyCollection)]
         for pe, area in zip(("stochastic", "fixed"), areas, strict=True):
-            arm, c = runs[f"{how} {pe}"], runs[f"{how} {pe}"][0]["config"]
-            assert (c.pe, c.optimizer, c.draws) == (pe, how, 4 if pe == "stochastic" else 1)
-            column = arm[0]["tests"].tolist().index([T, q])
-            curves = np.array([run["error"][:, column] for run in arm]) / (5 / (2 * q))
-            assert shows(axis, arm[0]["eval_step"], curves.mean(axis=0), pe)
+            column = runs[f"{how} {pe}"][0]["tests"].tolist().index([T, q])
+            curves = np.array([run["error"][:, column] * 2 * q / 5 for run in runs[f"{how} {pe}"]])
+            allclose(lines[pe], curves.mean(axis=0))
             height = area.get_paths()[0].vertices[:, 1]
-            allclose(sorted({*height}), sorted({*curves.min(axis=0), *curves.max(axis=0)}))
-        assert shows(axis, None, 1) and shows(axis, None, 0.15 * 6 / 5, "0.18 d/(2q)") == (T > 50)
+            allclose(sorted({*height}), sorted({*curves.ravel()}))          # of two seeds
+        assert ("0.15 =\n0.18 d/(2q)" in lines) == (T > 50)
         assert axis.get_yscale() == ("linear" if name == "2" else "log")
 
 
-def test_plots_makes_what_is_named(plotted, command, monkeypatch):
-    given = []
-    monkeypatch.setattr(plots, "trained", lambda *how: given.append(how) or plotted[1])
-    lr = [arm["lr"] for arm in (plots.FULL | plots.GD | plots.ADAM).values()]
-    assert (plots.SEEDS, lr) == ((3, 4, 5), [9, 5, 5, 0.004, 0.004])        # as the texts say
-    assert command("3 2 --quick --format pdf", plots)[0] == 0
-    (arms, folder), = given
-    assert arms == {name: arm | plots.QUICK[name] for name, arm in (plots.FULL | plots.GD).items()}
-    assert {path.name for path in folder.iterdir()} == {"figure_2.pdf", "figure_3.pdf"}
-    assert b"/Type3" not in (folder / "figure_2.pdf").read_bytes()      # journals refuse such fonts
-
-
 @pytest.mark.parametrize("settings", [{"pe": "fixed"}, {"model": "fcn", "hidden": [3]}])
-def test_plots_shows_a_run(settings, command, monkeypatch):
-    run, figures = train.train(**SMALL | settings), []
+def test_plots_shows_a_run_whatever_the_users_style(settings, command):
+    run, shown = train.train(**SMALL | settings), []
     train.save(run, "2.npz")
-    monkeypatch.setattr(plt, "close", figures.append)
-    assert command("--run 2.npz", plots)[0] == 0 and Path("2.png").exists()
-    loss, error, *attention = figures[0].axes
-    assert shows(loss, np.arange(11), run["loss"]) and shows(loss, None, 0.5)       # d/(2q)
-    assert shows(error, run["eval_step"], run["error"][:, 0]) and shows(error, None, 0.5)
-    assert shows(error, None, fcn.width_lower_bound(3, 8, 2, 2)) == ("model" in settings)
+    for style in {}, {"patch.force_edgecolor": True, "patch.edgecolor": "w", "xtick.color": "w",
+                      "axes.labelsize": 24, "axes.facecolor": "k"}:
+        with plt.rc_context(style):
+            assert command("--run 2.npz", plots)[0] == 0
+            figure = plots.one_run(run)                         # as in a notebook
+            figure.savefig("3.png")
+            shown.append([Path(name).read_bytes() for name in ("2.png", "3.png")])
+    assert shown[0] == shown[1]
+    loss, error, *attention = figure.axes
+    allclose(loss.lines[0].get_ydata(), run["loss"])
+    allclose(error.lines[0].get_ydata(), run["error"][:, 0])
+    bound = fcn.width_lower_bound(3, 8, 2, 2)
+    assert (bound in [line.get_ydata()[0] for line in error.lines]) == ("model" in settings)
     for axis in attention:
         X, y, E = train.held_out(run, 0, 1)
-        P = sts.attention(run["W"], X, y, E)[0, 0]
-        allclose([bar.get_height() for bar in axis.patches], P, rtol=1e-6)
+        bars = [bar.get_height() for bar in axis.patches]
+        allclose(bars, sts.attention(run["W"], X, y, E)[0, 0], rtol=1e-6)
         assert [j for j in range(8) if axis.patches[j].get_facecolor()[0] < 0.1] == sorted(y[0])
 
 
-def test_runs_of_figures_are_commands_and_are_kept_until_settings_change(tmp_path, capsys):
+def test_runs_of_figures_are_kept_until_settings_change(tmp_path, capfd):
     def trained(**changed):
-        found = plots.trained({"one": SMALL | changed}, tmp_path, jobs=2, seeds=[3, 4])["one"]
-        commands = re.findall("^(python .*)", capsys.readouterr().out, re.MULTILINE)
-        return found, sorted([shlex.split(words)[2:] for words in commands], key=lambda w: w[-1])
+        found = plots.trained({"one": SMALL | changed}, tmp_path, seeds=[3, 4])["one"]
+        for seed, run in zip((3, 4), found, strict=True):
+            np.testing.assert_equal(run, train.train(**SMALL | changed, seed=seed))
+        return sorted(re.findall(r"one seed (\d) is done", capfd.readouterr().out))
 
-    own = {"fresh": True, "T_test": [9, 5], "q_test": []}
-    found, commands = trained(**own)
-    for seed, run, words in zip((3, 4), found, commands, strict=True):
-        np.testing.assert_equal(run, train.train(**SMALL | own, seed=seed))
-        assert words[-2] == "--out" and words[-1].endswith(f"one seed {seed}.npz")
-    for wrong in {"no_such": 1}, {"lr": -1}:
-        pytest.raises((TypeError, ValueError), trained, **own | wrong)
-    assert trained(**own)[1] == []                                      # they are kept
-    path = tmp_path / "one seed 3.npz"                                  # other settings, stopped
-    run = train.train(lambda run: run["t"] == 5 and train.save(run, path), **SMALL, seed=3)
-    np.savez(tmp_path / "one seed 4.npz", config=json.dumps({"of": "an older program"}))
-    found, commands = trained(fresh=False)
-    assert commands[0][0] == "--resume" and "--lr" in commands[1]
-    np.testing.assert_equal(found[0], run)
-    pytest.raises(ValueError, trained, q=9)                             # more than T
-    assert path.exists()
-
-
-def test_if_one_run_fails_all_are_stopped(tmp_path, capfd):
-    wait = f"import time; time.sleep(2); open({str(tmp_path / 'late')!r}, 'w')"
-    commands = [["-c", "print('x' * 200_000, file=__import__('sys').stderr)"], ["-c", wait],
-                ["-c", "raise SystemExit(1)"]]
-    pytest.raises(ChildProcessError, plots.train_all, commands, jobs=2)
-    time.sleep(2)
-    assert "1 of 3 runs are done" in capfd.readouterr().out and not (tmp_path / "late").exists()
+    assert trained() == ["3", "4"] and trained() == []
+    assert trained(fresh=True, T_test=[9, 5]) == ["3", "4"]
+    path = tmp_path / "one seed 4.npz"
+    train.train(lambda run: run["t"] == 5 and train.save(run, path), **SMALL, seed=4)
+    np.savez(tmp_path / "one seed 3.npz", config="an older program's")
+    assert trained() == ["3", "4"]                                      # unfinished, unreadable
+    before = path.read_bytes()
+    for wrong in {"no_such": 1}, {"q": 9}, {"lr": 1e30}:                # in this process, in others
+        pytest.raises((ValueError, FloatingPointError), trained, **wrong)
+    assert path.read_bytes() == before

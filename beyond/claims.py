@@ -12,8 +12,9 @@ Curves are errors on 128 sequences, as in the paper, with a standard error of ab
 last weights are also tested on 2,048 new sequences, and each curve is rescaled to end there.
 """
 
-from common import command_line, end_error, guarded      # first: NumPy gets one thread
+from common import end_error, guarded      # first: NumPy gets one thread
 
+import argparse
 from pathlib import Path
 
 import numpy as np
@@ -214,7 +215,7 @@ def table(runs, names):
 
 def main():
     """Measure the claims that the command line names, and print their table; write all of them."""
-    parser = command_line(__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="FIGURE", help=f"{', '.join(CLAIMS)} (all)")
     names = parser.parse_args().names
     if not set(names) <= set(CLAIMS):
@@ -222,7 +223,7 @@ def main():
 
     def work():
         runs = plots.trained({arm: settings for name in names or CLAIMS
-                              for arm, settings in plots.FIGURES[name][2].items()})
+                              for arm, settings in plots.FIGURES[name][1].items()})
         text = table(runs, names or CLAIMS)
         print(text, end="")
         if not names:

@@ -48,12 +48,6 @@ def row(text, values):
     print(f"{text:66}  {np.mean(values):.4g} ({np.min(values):.4g} to {np.max(values):.4g})")
 
 
-def command_line(doc):
-    """The parser of a program with this docstring, which `python -OO` leaves out."""
-    train.as_program()
-    return argparse.ArgumentParser(description=doc and doc.splitlines()[0])
-
-
 def guarded(parser, work):
     """Do this work; an error, or Ctrl-C, ends the program in one line."""
     try:
@@ -62,13 +56,13 @@ def guarded(parser, work):
         parser.exit(1, "\ninterrupted\n")
     except BrokenPipeError:                         # `| head` has read enough
         os._exit(1)
-    except (OSError, ValueError) as problem:
+    except (ArithmeticError, OSError, ValueError) as problem:
         parser.error(problem)
 
 
 def main(doc, demo, *figures):
     """Print what is derived; then train, and draw the figures, one for each picture named."""
-    parser = command_line(doc)
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     for figure in figures:
         parser.add_argument(figure.__name__, nargs="?", type=Path, help=figure.__doc__,
                             metavar=f"{figure.__name__}.png")

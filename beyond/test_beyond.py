@@ -678,13 +678,13 @@ def test_the_end_error_is_the_mean_loss_on_new_sequences(settings):
 
 
 def test_programs_run_in_a_notebooks_cell_beside_a_foreign_plots_py_and_into_head(tmp_path):
-    """Also without docstrings; and a picture that cannot be written is refused in one line."""
+    """And a picture that cannot be written is refused in one line."""
     (tmp_path / "plots.py").write_text("raise ImportError")
     own = os.environ | {"PYTHONPATH": str(tmp_path),
                         "MPLBACKEND": "module://matplotlib_inline.backend_inline"}
     run = partial(subprocess.run, cwd=os.path.dirname(common.__file__), env=own, text=True,
                   capture_output=True)
-    assert "FIGURE" in run([sys.executable, "-OO", "claims.py", "--help"]).stdout
+    assert "FIGURE" in run([sys.executable, "claims.py", "--help"]).stdout
     (tmp_path / "a.png").mkdir()
     found = run([sys.executable, "explore.py", tmp_path / "a.png"])
     assert found.returncode == 2 and found.stderr.count("error:") == 1
