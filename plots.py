@@ -13,9 +13,10 @@ import train        # before NumPy, since it sets the number of threads
 
 import argparse
 import os
+import sys
 import textwrap
 from contextlib import suppress
-from multiprocessing import Pool
+from multiprocessing import Pool, parent_process
 from pathlib import Path
 from signal import SIG_IGN, SIGINT, signal
 from time import monotonic
@@ -262,8 +263,8 @@ def is_kept(path, settings):
 
 def train_and_save(path_and_settings):
     """Train a run in a process of its own, and save it; returns its name."""
-    path, settings = path_and_settings
-    train.save(train.train(**settings), path)
+    (path, settings), main = path_and_settings, parent_process()
+    train.save(train.train(lambda run: main.is_alive() or sys.exit(), **settings), path)
     return path.stem
 
 

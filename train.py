@@ -341,7 +341,7 @@ def main():
         print(f"\nThe run is in {path}")
     except KeyboardInterrupt:
         save(run, path)
-        parser.exit(1, f"\ninterrupted at step {run['t']}; in Python, these two lines go on:\n"
+        parser.exit(1, f"\ninterrupted at step {run['t']}; to go on, import train in Python, and then\n"
                        f"run = train.load({str(path)!r})\n"
                        f"train.save(train.descend(run, train.progress), {str(path)!r})\n")
     except BrokenPipeError:                     # `| head` has read enough
