@@ -711,19 +711,25 @@ def test_programs_run_in_a_notebooks_cell_beside_a_foreign_plots_py_and_into_hea
 
 def test_sliders_draw_what_the_recursion_says():
     window = explore.figure()
-    (T, T_test, q, d_e, lr, t), box, curves, line, bars = window.parts
-    for slider, value in (T, 20), (q, 2), (d_e, 200), (T_test, 300), (lr, 0.5):
+    (T, times, q, d_e, lr, t), boxes, curves, line, bars = window.parts
+    for slider, value in (T, 20), (q, 2), (d_e, 200), (times, 1.8), (lr, 0.5), (t, 3000):
         slider.set_val(value)
-    box.set_active(0)
-    t.set_val(3000)
+    boxes.set_active(0)
     L, a, alpha = descend(0.5, explore.STEPS, 200, 20, explore.D, 2)
-    a = lengths.scaled(a, 20, 2, 200, 2)                    # T_test ends at d_e
-    for curve, loss in zip(curves, (L, lengths.stochastic_loss(a, alpha, 200, explore.D, 2))):
+    a = lengths.scaled(a, 20, 2, 36, 2)
+    for curve, loss in zip(curves, (L, lengths.stochastic_loss(a, alpha, 36, explore.D, 2))):
         np.testing.assert_allclose(curve.get_ydata(), loss * 2 * 2 / explore.D)
     assert line.get_xdata()[0] == plateau.flow_steps(0.5, 20, explore.D, 2, 0.5, 200)
-    share = 2 / (2 + 198 * math.exp(-a[3000]))
+    share = 2 / (2 + 34 * math.exp(-a[3000]))
     assert bars[1].get_data().values.sum() == pytest.approx(2 * share)
-    drawn = np.array(window.canvas.buffer_rgba())
-    window.canvas.draw()                                    # a drag shows what a full drawing does
-    np.testing.assert_array_equal(drawn, window.canvas.buffer_rgba())
+    boxes.set_active(0)
+    boxes.set_active(1)                                     # fixed: one of two positions is trained
+    _, a, alpha = descend(0.5, explore.STEPS, 19, 20, explore.D, 2)
+    np.testing.assert_allclose(curves[1].get_ydata(), fixed.one_hot_error(a, alpha, 20, 36, 2))
+    e, new = math.exp(a[3000]), math.exp(a[3000] / 20)      # as k/T = 1/20
+    share = (e + new) / (e + 19 + 16 * new)
+    assert bars[1].get_data().values.sum() == pytest.approx(2 * share)
+    window.set_size_inches(2 * explore.SIZE)                # letters grow with the window
+    window.canvas.callbacks.process("resize_event", None)
+    assert {text.get_fontsize() for text in window.findobj(plots.plt.Text)} == {28}
     plots.plt.close(window)

@@ -176,6 +176,8 @@ def separation():
     canvas, axis = plt.subplots(figsize=(10, 7))
     axis.plot(list(bound), list(bound.values()), "--", color="#009E73",
               label="bound for all nets: units of the first layer")
+    axis.plot(list(bound), [d + T for T in bound], "--", color=plots.THEORY,
+              label="attention, orthonormal encodings: d + T")
     for name, needed, more, color, marker in (
             ("trained nets", nets, 0, "#009E73", "D"),
             ("attention, one draw in a test: d + $d_e$", one, d, "#56B4E9", "s"),
@@ -187,7 +189,7 @@ def separation():
                       s=f"{(bound[320] / (d + needed[320])).mean():.1f} times")
     axis.vlines([320], [d + many[320].mean()], [bound[320]], color=plots.THEORY, linestyle=":")
     axis.set(xscale="log", yscale="log", xlabel="sequence length T", xlim=(9, 600),
-             ylim=(18, 2500), ylabel="width for an error of 10%")
+             ylim=(13, 2500), ylabel="width for an error of 10%")
     axis.set_xticks(list(bound), list(bound))
     axis.set_yticks([20, 50, 100, 200, 500, 1000], [20, 50, 100, 200, 500, 1000])
     axis.legend(loc="upper left")
