@@ -12,7 +12,7 @@ import sts
 import train
 from plateau import flow_steps
 from plots import THEORY
-from two_numbers import count_steps, descend
+from two_numbers import count_steps, descend, slopes
 
 # Entries of matrices are red above 0, as in Figure 3, and grey below 0.
 SELECTED, UNSELECTED, OUTPUT, ENTRIES = "#0072B2", "#BBBBBB", "#009E73", "RdGy_r"
@@ -118,29 +118,37 @@ def class_run(run):
     """The loss of the class run, and who makes it fall faster than at the pace of step 2.
 
     Prints when half of d/(2q) is left.  The paces are those of a at a = 0, with alpha = lr/T as in
-    step 2, and with alpha = 1; for the loss V is then the best one for a.
+    step 2, and with alpha = 1; then a grows by its slope at alpha = 1, and at the best alpha.  The
+    losses of these four are those of the best alpha for a.
     """
     c, (t, L) = run["config"], plots.smooth_loss(run)
     zero, others, task = c.d / (2 * c.q), c.T - c.q, (c.T, c.d, c.q, c.lr, c.d_e)
-    a, half = np.linspace(0, 3.3, 200), np.log(others / c.q) / 2
-    least = others / (c.q * np.exp(2 * a) + others)             # of L over d/(2q), for each a
-    copied = c.lr * c.d * others / (c.T ** 2 * c.d_e)           # what a step adds to a
-    second = copied * c.lr / c.T
-    figure, axis = plt.subplots(figsize=(8, 6.5))
+    sizes, steps = (c.lr, c.steps, c.d_e, c.T, c.d, c.q), np.arange(c.steps + 1)
+    pace = c.lr * c.d * others / (c.T ** 2 * c.d_e)         # what a step adds to a, at alpha = 1
+    held = descend(*sizes, lambda a, _, *task: slopes(a, 1, *task))[1]
+    least, half = np.linspace(others / c.T, 0.01, 200), np.log(others / c.q) / 2
+
+    def share(a):                                               # of d/(2q), at the best alpha
+        return others / (c.q * np.exp(2 * a) + others)
+
+    figure, axis = plt.subplots(figsize=(8, 7))
     for x, y, step, name, color, style in (
-            (a / second, least, half / second, "pace of step 2", "#D55E00", ":"),
-            (a / copied, least, half / copied, "V copies", "#D55E00", "-."),
-            (flow_steps(least, *task), least, flow_steps(0.5, *task), "a itself: formula",
+            (steps, share(pace * c.lr / c.T * steps), half / (pace * c.lr / c.T), "pace of step 2",
+             "#D55E00", ":"),
+            (steps, share(pace * steps), half / pace, "V copies", "#D55E00", "-."),
+            (steps, share(held), np.argmax(held > half), "attention grows, V is held",
+             "#D55E00", "--"),
+            (flow_steps(least, *task), least, flow_steps(0.5, *task), "V grows, too: formula",
              THEORY, "--"),
-            (range(c.steps + 1), descend(c.lr, c.steps, c.d_e, c.T, c.d, c.q)[0] / zero,
-             count_steps(0.5, *task), "lag of V: recursion", THEORY, "-"),
+            (steps, descend(*sizes)[0] / zero, count_steps(0.5, *task), "V lags: recursion",
+             THEORY, "-"),
             (t, L / zero, np.interp(-zero / 2, -np.minimum.accumulate(L), t), "noise: the run",
              SELECTED, "-")):
         axis.plot(x, y, style, color=color, linewidth=2 if color == THEORY else 4,
                   label=f"{step:,.0f}  {name}")
         print(f"Half of d/(2q) is left at step {step:5.0f}: {name}")
     plots.dotted_line(axis, 0.5, "half of d/(2q)")
-    axis.set(xlabel="step t", ylabel="loss over d/(2q)", xlim=(0, c.steps), ylim=(0, 1.6),
+    axis.set(xlabel="step t", ylabel="loss over d/(2q)", xlim=(0, c.steps), ylim=(0, 1.7),
              yticks=np.linspace(0, 1, 6))
     axis.legend(title="half of d/(2q) is left at step", loc="upper center")
     plots.caption(figure, "Stochastic orthonormal encodings.", c)
@@ -152,7 +160,7 @@ def make():
     folder, states = plots.HERE / "figures", []
     run = train.train(lambda run: states.append(dict(run)), **CLASS)
     plots.picture(lambda: class_run(run), plots.HERE / "beyond" / "figures" / "class.png",
-                  "Who made it 90 times as fast? V, then a itself")
+                  "Who made it 90 times as fast? V, then a and V together")
     plots.picture(lambda: model(train.train(**TASK)), folder / "model.png",
                   r"$f = V Z\ \mathrm{softmax}(Z^T W z_{query})$: W compares, V copies")
     with plt.style.context(["default", plots.STYLE]):
