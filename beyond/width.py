@@ -187,12 +187,12 @@ def separation():
             axis.text(340, 1.25 * (d + needed[320].mean()), color=color,
                       s=f"{(bound[320] / (d + needed[320])).mean():.1f} times")
     axis.vlines([320], [d + many[320].mean()], [bound[320]], color=plots.THEORY, linestyle=":")
-    axis.set(xscale="log", yscale="log", xlabel="sequence length T", xlim=(9, 600),
+    axis.set(xscale="log", yscale="log", xlabel="sequence length T", xlim=(9, 680),
              ylim=(13, 2500), ylabel="width for an error of 10%")
     axis.set_xticks(list(bound), list(bound))
     axis.set_yticks([20, 50, 100, 200, 500, 1000], [20, 50, 100, 200, 500, 1000])
     axis.legend(loc="upper left")
-    canvas.suptitle("Nets need about T d units; attention far fewer")
+    canvas.suptitle("Nets need about T d units; attention soon needs far fewer")
     plots.caption(canvas, f"q = {q}, d = {d}. Dotted: by how much attention is narrower. Markers: "
                   "trained by Adam, 3 seeds, nets on fresh batches, attention on one batch of 256.")
     return canvas
