@@ -1,4 +1,4 @@
-"""Draw the model, the class run over the recursion, and its movie:  python beyond/pictures.py"""
+"""Draw the model, the class run and who makes it fast, and its movie:  python beyond/pictures.py"""
 
 from common import multiples        # first: it finds plots.py, and gives NumPy one thread
 import plots
