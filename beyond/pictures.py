@@ -1,4 +1,4 @@
-"""Draw the model, the class run over the recursion, and its movie:  python beyond/pictures.py"""
+"""Draw the model, the class run and who makes it fast, and its movie:  python beyond/pictures.py"""
 
 from common import multiples        # first: it finds plots.py, and gives NumPy one thread
 import plots
@@ -12,7 +12,7 @@ import sts
 import train
 from plateau import flow_steps
 from plots import THEORY
-from two_numbers import count_steps, descend
+from two_numbers import count_steps, descend, slopes
 
 # Entries of matrices are red above 0, as in Figure 3, and grey below 0.
 SELECTED, UNSELECTED, OUTPUT, ENTRIES = "#0072B2", "#BBBBBB", "#009E73", "RdGy_r"
@@ -41,49 +41,32 @@ def heat_map(axis, matrix, rows, columns, norm=None):
 
 
 def model(run):
-    """The model on one sequence: each part of f = V Z softmax(Z^T W z_query), with its shape."""
-    c, W, d = run["config"], run["W"], run["config"].d
+    """The model on one sequence, from the keys and the query to the output, with its weights."""
+    c, W, V, d = run["config"], run["W"], run["V"], run["config"].d
     X, y, E, colors = example(c)
-    (f,), (V, (z_query,), _, (P,), (z,)) = sts.forward(W, run["V"], X, y, E)
-    Z, Wz = np.column_stack([X[0], E]).T, W @ z_query       # (d + d_e, T), (d + d_e)
-    figure, axes = plt.subplots(2, 5, figsize=(10, 7.6), width_ratios=[5, 1, 4, 1, 5])
-    (keys, query, weights, product, logits), (output, empty, values, read, attention) = axes
-    empty.set_axis_off()
-
-    for axis, part, line in ((keys, Z, 0), (query, z_query[:, None], 0), (weights, W, d),
-                             (product, Wz[:, None], 0), (read, z[:, None], 0)):
-        heat_map(axis, part, d, line)
-    heat_map(values, V, 0, d)
-    values.set_aspect("equal")
-    for axis, names in (keys, ["$x_j$", "$e_j$"]), (query, ["0", "$U$"]):
-        axis.set_yticks([(d - 1) / 2, d + (c.d_e - 1) / 2], names)
+    (f,), (_, (z_query,), _, (P,), _) = sts.forward(W, V, X, y, E)
+    figure, axes = plt.subplot_mosaic("ZqW;P.V;P.f", figsize=(8, 6.5), width_ratios=[9, 1, 8],
+                                      height_ratios=[6, 1.2, 4.2])
+    for name, part, row, column in (("Z", np.column_stack([X[0], E]).T, d, -1),
+                                    ("q", z_query[:, None], d, -1), ("W", W, d, d), ("V", V, 0, d)):
+        heat_map(axes[name], part, row, column)
+    for name, rows in ("Z", ("$x_j$", "$e_j$")), ("q", ("0", "$U$")):
+        axes[name].set_yticks([(d - 1) / 2, d + (c.d_e - 1) / 2], rows)
     for j in y[0]:
-        keys.axvspan(j - 0.5, j + 0.5, fill=False, color=SELECTED, linewidth=3, clip_on=False)
-    for axis, heights in (logits, Z.T @ Wz), (attention, P):
-        axis.bar(range(c.T), heights, color=colors)
-        axis.set(xlim=(-0.5, c.T - 0.5))
-    plt.setp((keys, logits, attention), xticks=sorted(y[0]))
+        axes["Z"].axvspan(j - 0.5, j + 0.5, fill=False, color=SELECTED, linewidth=3, clip_on=False)
+    axes["P"].bar(range(c.T), P, color=colors)
+    plt.setp((axes["Z"], axes["P"]), xticks=sorted(y[0]), xlim=(-0.5, c.T - 0.5))
     places = np.arange(1, d + 1)
-    output.bar(places - 0.2, f, 0.4, color=OUTPUT, label="output")
-    output.bar(places + 0.2, sts.sts_target(X, y)[0], 0.4, color=THEORY, label="target")
-    output.set(xticks=places, ylim=(None, 2 * f.max()))
-    output.legend(loc="upper left")
-    for axis, title, shape in (
-            (keys, "keys $Z$", "$(d + d_e) × T$"), (query, "$z_{query}$", "$d + d_e$"),
-            (weights, "$W$ compares\nencodings", "$(d + d_e) × (d + d_e)$"),
-            (product, "$W z_{query}$", "$d + d_e$"),
-            (logits, "logits\n$A = Z^T W z_{query}$", "$T$\n↓ softmax"),
-            (attention, f"attention $P$: {P[y[0]].sum():.2f}\non selected tokens", "$T$"),
-            (read, "$z = Z P$", "$d + d_e$"), (values, "$V$ copies\ntokens", "$d × (d + d_e)$"),
-            (output, "output $f = V z$", "$d$")):
-        axis.set(title=title, xlabel=shape)
-    for axis, x, text in ((query, 1.6, "→"), (weights, 1.16, "→"), (logits, -0.28, "$Z^T$\n→"),
-                          (attention, -0.3, "$Z$\n←"), (read, -0.6, "←"), (values, -0.1, "←")):
-        axis.text(x, 0.5, text, transform=axis.transAxes, fontsize=20, ha="center", va="center")
-    figure.suptitle(r"$f \;=\; V\; Z\; \mathrm{softmax}(Z^T\, W\, z_{query})$", fontsize=24)
-    U = " + ".join(f"$e_{{{j}}}$" for j in sorted(y[0]))
-    plots.caption(figure, f"After {c.steps} steps with orthonormal encodings, T = {c.T}, d = {d}, "
-                  f"$d_e$ = {c.d_e}. Blue: selected, $U$ = {U}. Red: above 0.")
+    axes["f"].bar(places - 0.2, f, 0.4, color=OUTPUT, label="output")
+    axes["f"].bar(places + 0.2, sts.sts_target(X, y)[0], 0.4, color=THEORY, label="target")
+    axes["f"].set(xticks=places, ylim=(None, 2 * f.max()))
+    axes["f"].legend(loc="upper left")
+    for name, title in (
+            ("Z", "1. keys Z"), ("q", "query"), ("W", "2. W compares encodings"),
+            ("P", f"3. attention: {P[y[0]].sum():.0%} on selected"), ("V", "4. V copies tokens")):
+        axes[name].set_title(title)
+    plots.caption(figure, f"Blue: selected. Red: above 0. After {c.steps} steps with orthonormal "
+                  f"encodings, T = {c.T}, d = {d}, $d_e$ = {c.d_e}.")
     return figure
 
 
@@ -93,7 +76,7 @@ def movie(states):
     X, y, E, colors = example(c)
     size, means = c.d + SHOWN, np.array([multiples(state) for state in states])
     loss = [part.mean() for part in np.split(states[-1]["loss"], t[1:-1])]
-    figure = plt.figure(figsize=(10, 7), dpi=84)
+    figure = plt.figure(figsize=(8, 6.6), dpi=105)
     title = figure.suptitle("")
     grid = figure.add_gridspec(1, 2, width_ratios=[1, 1.9])
     left = grid[0].subgridspec(2, 1, height_ratios=[size, c.d]).subplots()
@@ -101,21 +84,21 @@ def movie(states):
     images, bars = [], top.bar(range(c.T), np.zeros(c.T), color=colors)
     plots.dotted_line(top, 1 / c.q, "1/q")
     top.set(xlim=(-0.5, c.T - 0.5), ylim=(0, 1.3 / c.q), ylabel="weight $P_j$",
-            title=f"attention on T = {c.T} tokens, q = {c.q} are selected (blue)")
+            title=f"attention (blue: {c.q} selected of {c.T} tokens)")
     scale = SymLogNorm(0.1, vmin=-15, vmax=15)                      # as in Figure 3
     for axis, name in zip(left, "WV"):
         part = states[0][name][:size, :size]
         images.append(heat_map(axis, part, c.d if name == "W" else 0, c.d, scale))
-        axis.set_title(f"{name}: tokens | encodings")
+        axis.set_title(f"{name}: tokens, encodings")
     curve, = middle.plot([], [], color=THEORY)
     plots.dotted_line(middle, c.d / (2 * c.q))
-    middle.set(title="training loss: a plateau comes first", ylim=(0, 1.4 * c.d / (2 * c.q)))
+    middle.set(title="training loss", ylim=(0, 1.4 * c.d / (2 * c.q)))
     lines = bottom.plot([], [], "-", [], [], "--", color=THEORY)
-    bottom.legend(lines, ["W, on encodings", "V, on tokens"], loc="upper left")
+    bottom.legend(lines, ["a, in W", "α, in V"], loc="upper left")
     bottom.set(title="means of the diagonals", xlabel="step t", ylim=(0, 1.25 * means.max()))
     plt.setp((middle, bottom), xlim=(0, c.steps), xticks=np.linspace(0, c.steps, 5))
-    plots.caption(figure, "Stochastic orthonormal encodings, W = V = 0 at the start. Red: above 0, "
-                  f"on one scale in W and V. {SHOWN} of {c.d_e} encoding coordinates are shown.")
+    plots.caption(figure, f"Stochastic orthonormal encodings, {SHOWN} of {c.d_e} coordinates. "
+                  "Red: above 0, on one scale in W and V.")
 
     for k, state in enumerate(states):
         for bar, weight in zip(bars, sts.attention(state["W"], X, y, E)[0]):
@@ -132,21 +115,42 @@ def movie(states):
 
 
 def class_run(run):
-    """The loss of the class run over the recursion; prints where half of d/(2q) is left."""
+    """The loss of the class run, and who makes it fall faster than at the pace of step 2.
+
+    Prints when half of d/(2q) is left.  The paces are those of a at a = 0, with alpha = lr/T as in
+    step 2, and with alpha = 1; then a grows by its slope at alpha = 1, and at the best alpha.  The
+    losses of these four are those of the best alpha for a.
+    """
     c, (t, L) = run["config"], plots.smooth_loss(run)
-    zero, task = c.d / (2 * c.q), (c.T, c.d, c.q, c.lr, c.d_e)
-    figure, axis = plt.subplots(figsize=(10, 6))
-    axis.plot(t, L / zero, color=SELECTED, linewidth=4, label="run")
-    exact = descend(c.lr, c.steps, c.d_e, c.T, c.d, c.q)[0]
-    axis.plot(exact / zero, "--", color=THEORY, label="recursion: no noise of batches")
-    for name, step in (("formula", flow_steps(0.5, *task)), ("recursion", count_steps(0.5, *task)),
-                       ("run", np.interp(-zero / 2, -np.minimum.accumulate(L), t))):
-        print(f"Half of d/(2q) is left at step {step:.0f}: {name}")
-        axis.axvline(step, color=THEORY, linewidth=1)
-        axis.text(step, 0.02, f"{name}: {step:.0f}", rotation=90, ha="right", va="bottom")
+    zero, others, task = c.d / (2 * c.q), c.T - c.q, (c.T, c.d, c.q, c.lr, c.d_e)
+    sizes, steps = (c.lr, c.steps, c.d_e, c.T, c.d, c.q), np.arange(c.steps + 1)
+    pace = c.lr * c.d * others / (c.T ** 2 * c.d_e)         # what a step adds to a, at alpha = 1
+    held = descend(*sizes, lambda a, _, *task: slopes(a, 1, *task))[1]
+    least, half = np.linspace(others / c.T, 0.01, 200), np.log(others / c.q) / 2
+
+    def share(a):                                               # of d/(2q), at the best alpha
+        return others / (c.q * np.exp(2 * a) + others)
+
+    figure, axis = plt.subplots(figsize=(8, 7))
+    for x, y, step, name, color, style in (
+            (steps, share(pace * c.lr / c.T * steps), half / (pace * c.lr / c.T), "pace of step 2",
+             "#D55E00", ":"),
+            (steps, share(pace * steps), half / pace, "V copies", "#D55E00", "-."),
+            (steps, share(held), np.argmax(held > half), "attention grows, V is held",
+             "#D55E00", "--"),
+            (flow_steps(least, *task), least, flow_steps(0.5, *task), "V grows, too: formula",
+             THEORY, "--"),
+            (steps, descend(*sizes)[0] / zero, count_steps(0.5, *task), "V lags: recursion",
+             THEORY, "-"),
+            (t, L / zero, np.interp(-zero / 2, -np.minimum.accumulate(L), t), "noise: the run",
+             SELECTED, "-")):
+        axis.plot(x, y, style, color=color, linewidth=2 if color == THEORY else 4,
+                  label=f"{step:,.0f}  {name}")
+        print(f"Half of d/(2q) is left at step {step:5.0f}: {name}")
     plots.dotted_line(axis, 0.5, "half of d/(2q)")
-    axis.set(xlabel="step t", ylabel="training loss over d/(2q)", xlim=(0, c.steps), ylim=(0, 1))
-    axis.legend()
+    axis.set(xlabel="step t", ylabel="loss over d/(2q)", xlim=(0, c.steps), ylim=(0, 1.7),
+             yticks=np.linspace(0, 1, 6))
+    axis.legend(title="half of d/(2q) is left at step", loc="upper center")
     plots.caption(figure, "Stochastic orthonormal encodings.", c)
     return figure
 
@@ -156,9 +160,10 @@ def make():
     folder, states = plots.HERE / "figures", []
     run = train.train(lambda run: states.append(dict(run)), **CLASS)
     plots.picture(lambda: class_run(run), plots.HERE / "beyond" / "figures" / "class.png",
-                  "The class run follows two numbers, a little late")
-    with plt.rc_context(plots.STYLE):
-        model(train.train(**TASK)).savefig(folder / "model.png")
+                  "Who made it 90 times as fast? V, then a and V together")
+    plots.picture(lambda: model(train.train(**TASK)), folder / "model.png",
+                  r"$f = V Z\ \mathrm{softmax}(Z^T W z_{query})$: W compares, V copies")
+    with plt.style.context(["default", plots.STYLE]):
         frames = [Image.fromarray(np.array(figure.canvas.buffer_rgba())).convert("RGB")
                   for figure in movie(states)]
     pauses = [1500, 1000, *[125] * (len(frames) - 2), 1500]     # milliseconds; it begins with the

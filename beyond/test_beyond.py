@@ -226,6 +226,21 @@ def test_gradient_descent_on_all_weights_is_that_on_C_and_alpha(d_e, q):
     assert L < 0.65 * d / (2 * q)                                   # it has learnt
 
 
+@pytest.mark.parametrize("T, T_test, q", ((5, 8, 3), (5, 7, 3), (4, 7, 3)))
+def test_the_error_of_one_hot_encodings_on_longer_sequences(T, T_test, q):
+    """Each subset of a longer sequence counts its k trained positions; and q/k - 1 is the limit."""
+    for a, alpha in (0.0, 1.3), (2.0, 0.9), (60.0, 1.0):
+        exact = fixed.error(np.eye(T_test), T, a * (np.eye(T) - 1 / T), alpha,
+                            all_subsets(T_test, q))
+        assert fixed.one_hot_error(a, alpha, T, T_test, q) == pytest.approx(exact)
+    k = all_subsets(T_test, q)[:, :T].sum(axis=1)
+    shares, errors = np.transpose(fixed.one_hot_errors(60.0, 1.0, T, T_test, q))
+    found, counts = np.unique(k, return_counts=True)
+    np.testing.assert_allclose(shares, counts / len(k))
+    limits = np.where(found > 0, q / np.maximum(found, 1) - 1, 1 - q / T_test)
+    np.testing.assert_allclose(errors, limits, atol=1e-12)
+
+
 def test_a_pace_of_many_is_many_steps_of_alpha_and_one_long_step_of_C():
     rng, T, d, Y = np.random.default_rng(0), 7, 3, all_subsets(7, 2)
     S, C = rng.standard_normal((2, T, T))
@@ -696,19 +711,25 @@ def test_programs_run_in_a_notebooks_cell_beside_a_foreign_plots_py_and_into_hea
 
 def test_sliders_draw_what_the_recursion_says():
     window = explore.figure()
-    (T, T_test, q, d_e, lr, t), box, curves, line, bars = window.parts
-    for slider, value in (T, 20), (q, 2), (d_e, 200), (T_test, 300), (lr, 0.5):
+    (T, times, q, d_e, lr, t), boxes, curves, line, bars = window.parts
+    for slider, value in (T, 20), (q, 2), (d_e, 200), (times, 1.8), (lr, 0.5), (t, 3000):
         slider.set_val(value)
-    box.set_active(0)
-    t.set_val(3000)
+    boxes.set_active(0)
     L, a, alpha = descend(0.5, explore.STEPS, 200, 20, explore.D, 2)
-    a = lengths.scaled(a, 20, 2, 200, 2)                    # T_test ends at d_e
-    for curve, loss in zip(curves, (L, lengths.stochastic_loss(a, alpha, 200, explore.D, 2))):
+    a = lengths.scaled(a, 20, 2, 36, 2)
+    for curve, loss in zip(curves, (L, lengths.stochastic_loss(a, alpha, 36, explore.D, 2))):
         np.testing.assert_allclose(curve.get_ydata(), loss * 2 * 2 / explore.D)
     assert line.get_xdata()[0] == plateau.flow_steps(0.5, 20, explore.D, 2, 0.5, 200)
-    share = 2 / (2 + 198 * math.exp(-a[3000]))
+    share = 2 / (2 + 34 * math.exp(-a[3000]))
     assert bars[1].get_data().values.sum() == pytest.approx(2 * share)
-    drawn = np.array(window.canvas.buffer_rgba())
-    window.canvas.draw()                                    # a drag shows what a full drawing does
-    np.testing.assert_array_equal(drawn, window.canvas.buffer_rgba())
+    boxes.set_active(0)
+    boxes.set_active(1)                                     # fixed: one of two positions is trained
+    _, a, alpha = descend(0.5, explore.STEPS, 19, 20, explore.D, 2)
+    np.testing.assert_allclose(curves[1].get_ydata(), fixed.one_hot_error(a, alpha, 20, 36, 2))
+    e, new = math.exp(a[3000]), math.exp(a[3000] / 20)      # as k/T = 1/20
+    share = (e + new) / (e + 19 + 16 * new)
+    assert bars[1].get_data().values.sum() == pytest.approx(2 * share)
+    window.set_size_inches(2 * explore.SIZE)                # letters grow with the window
+    window.canvas.callbacks.process("resize_event", None)
+    assert {text.get_fontsize() for text in window.findobj(plots.plt.Text)} == {28}
     plots.plt.close(window)

@@ -191,25 +191,25 @@ def dynamics():
 def full_model():
     """Train the full model, plot L against t for both queries, and print it over the recursion."""
     runs, t = plots.trained(FULL), np.unique(np.geomspace(10, 100_000, 200).astype(int))
-    late, (canvas, axes) = t[t >= 1000], plt.subplots(1, 2, figsize=(10, 6), sharey=True)
+    late, (canvas, axes) = t[t >= 1000], plt.subplots(1, 2, figsize=(8, 6.5), sharey=True)
     for axis, query, rate in zip(axes, ("sum", "mean"), ("$t^{-1/q}$", "1/t")):
         ends = []
         for q, color in SIZES.items():
             found = runs[f"full_model {query} {q}"]
             measured = np.array([plots.smooth_loss(run)[1] for run in found])
-            plots.band(axis, plots.smooth_loss(found[0])[0], measured, color, linewidth=5,
-                       label=f"q = {q}")
+            plots.band(axis, plots.smooth_loss(found[0])[0], measured, color, linewidth=5)
             exact = descend(1.0, t[-1], 20, 20, 5, q, partial(slopes, query=query))[0]
             axis.plot(t, exact[t], "--", color=plots.THEORY)
             axis.plot(late, late_loss(late, 20, 5, q, query, 1.0, 20), ":", color=plots.THEORY)
             ends.extend(measured[:, -10:].mean(axis=1) / exact[3600:4000].mean())
-        axis.set(title=f"{query}: {rate}", xscale="log", yscale="log", xlabel="step t")
+        axis.set(title=f"{query} as query: {rate}", xscale="log", yscale="log", xlabel="step t")
         row(f"{query}: L at the end / exact", ends)
     axes[0].set(ylabel="loss L")
-    axes[0].legend(loc="lower left")
-    canvas.suptitle("The full model: the sum or the mean as query decides the rate")
-    plots.caption(canvas, "Thick: trained, 3 seeds. Dashed: the recursion. Dotted: its late law. "
-                  "Orthonormal encodings, T = $d_e$ = 20, d = 5, lr = 1, batches of 256 sequences.")
+    axes[0].legend([*axis.lines[::3], *axis.lines[1:3]],
+                   [*(f"q = {q}" for q in SIZES), "recursion", "its late law"], loc="lower left")
+    canvas.suptitle("Full model: the query decides how fast the loss falls")
+    plots.caption(canvas, "Thick: trained, 3 seeds. Stochastic orthonormal encodings, T = 20, "
+                  "$d_e$ = 20, d = 5, lr = 1, fresh batches of 256 sequences.")
     return canvas
 
 

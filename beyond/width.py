@@ -173,28 +173,28 @@ def separation():
             row(f"{name}, T = {T}: d_e, trained", needed[T])
         row(f"{name}, T = 320: {bound[320]:.0f} units that all nets need / (d + d_e)",
             bound[320] / (d + needed[320]))
-    canvas, axis = plt.subplots(figsize=(10, 7))
+    canvas, axis = plt.subplots(figsize=(8, 7))
     axis.plot(list(bound), list(bound.values()), "--", color="#009E73",
-              label="bound for all nets: units of the first layer")
+              label="all nets: bound for the first layer")
+    axis.plot(list(bound), [d + T for T in bound], "k--", label="attention, orthonormal: d + T")
     for name, needed, more, color, marker in (
             ("trained nets", nets, 0, "#009E73", "D"),
-            ("attention, one draw in a test: d + $d_e$", one, d, "#56B4E9", "s"),
-            ("attention, mean of 16 draws: d + $d_e$", many, d, plots.STOCHASTIC, "o")):
+            ("attention, random signs: d + $d_e$", one, d, "#56B4E9", "s"),
+            ("the same, mean of 16 draws in a test", many, d, plots.STOCHASTIC, "o")):
         plots.band(axis, list(needed), np.transpose(list(needed.values())) + more, color,
                    marker=marker, markersize=9, label=name)
         if more:
             axis.text(340, 1.25 * (d + needed[320].mean()), color=color,
                       s=f"{(bound[320] / (d + needed[320])).mean():.1f} times")
     axis.vlines([320], [d + many[320].mean()], [bound[320]], color=plots.THEORY, linestyle=":")
-    axis.set(xscale="log", yscale="log", xlabel="sequence length T", xlim=(9, 600),
-             ylim=(18, 2500), ylabel="width for an error of 10%")
+    axis.set(xscale="log", yscale="log", xlabel="sequence length T", xlim=(9, 680),
+             ylim=(13, 2500), ylabel="width for an error of 10%")
     axis.set_xticks(list(bound), list(bound))
     axis.set_yticks([20, 50, 100, 200, 500, 1000], [20, 50, 100, 200, 500, 1000])
     axis.legend(loc="upper left")
-    canvas.suptitle("Nets need about T d units; the width of attention grows far more slowly")
-    plots.caption(canvas, f"10% of d/(2q), q = {q}, d = {d}. Dotted: how many times narrower "
-                  "attention is. Adam, 3 seeds: nets with one hidden layer on fresh batches of "
-                  "256, attention with stochastic random signs on one batch of 256.")
+    canvas.suptitle("Nets need about T d units; attention soon needs far fewer")
+    plots.caption(canvas, f"q = {q}, d = {d}. Dotted: by how much attention is narrower. Markers: "
+                  "trained by Adam, 3 seeds, nets on fresh batches, attention on one batch of 256.")
     return canvas
 
 
