@@ -226,6 +226,21 @@ def test_gradient_descent_on_all_weights_is_that_on_C_and_alpha(d_e, q):
     assert L < 0.65 * d / (2 * q)                                   # it has learnt
 
 
+@pytest.mark.parametrize("T, T_test, q", ((5, 8, 3), (5, 7, 3), (4, 7, 3)))
+def test_the_error_of_one_hot_encodings_on_longer_sequences(T, T_test, q):
+    """Each subset of a longer sequence counts its k trained positions; and q/k - 1 is the limit."""
+    for a, alpha in (0.0, 1.3), (2.0, 0.9), (60.0, 1.0):
+        exact = fixed.error(np.eye(T_test), T, a * (np.eye(T) - 1 / T), alpha,
+                            all_subsets(T_test, q))
+        assert fixed.one_hot_error(a, alpha, T, T_test, q) == pytest.approx(exact)
+    k = all_subsets(T_test, q)[:, :T].sum(axis=1)
+    shares, errors = np.transpose(fixed.one_hot_errors(60.0, 1.0, T, T_test, q))
+    found, counts = np.unique(k, return_counts=True)
+    np.testing.assert_allclose(shares, counts / len(k))
+    limits = np.where(found > 0, q / np.maximum(found, 1) - 1, 1 - q / T_test)
+    np.testing.assert_allclose(errors, limits, atol=1e-12)
+
+
 def test_a_pace_of_many_is_many_steps_of_alpha_and_one_long_step_of_C():
     rng, T, d, Y = np.random.default_rng(0), 7, 3, all_subsets(7, 2)
     S, C = rng.standard_normal((2, T, T))
