@@ -289,6 +289,16 @@ def test_the_first_step_gives_new_positions_this_share_of_a_logit(T, d_e):
     np.testing.assert_allclose(np.mean(blocks, axis=0), new * np.eye(d_e), atol=1e-12)   # e.e = 1
 
 
+@pytest.mark.parametrize("d_e", (250, 400, 1000))
+def test_in_the_end_new_positions_have_this_share_of_a_logit(d_e):
+    rng, T, shares = np.random.default_rng(0), 200, []
+    for _ in range(4):
+        E = rng.choice([-1, 1], (2 * T, d_e)) / math.sqrt(d_e)
+        B = E[:T].T @ late_block(E[:T] @ E[:T].T)[0] @ E[:T]
+        shares.append(fixed.new_over_trained(E, T, B))
+    assert np.mean(shares) == pytest.approx(fixed.late_position_share(T, d_e), rel=0.03)
+
+
 def test_the_late_block_is_the_least_and_its_multipliers_give_what_other_sizes_keep():
     """C* and N, for q = 3; and D at loss near 0, with the ties of kept_error, is along C*."""
     rng, T, q, Y = np.random.default_rng(0), 7, 3, all_subsets(7, 3)
