@@ -65,18 +65,17 @@ def curves(runs, optimizer, longer):
 
 
 def floors(runs, longer):
-    """Floors on longer sequences, or on other sizes, as text; means over the seeds' encodings."""
+    """Floors on longer sequences, or on other sizes, as text; a range if encodings are fixed."""
     c, tests = runs[0]["config"], runs[0]["tests"].tolist()[1:]
     tests = [(T, q) for T, q in tests if (q == c.q) == longer]
     if c.pe == "stochastic":
-        kept = [width.floors(c, tests)]
-    elif c.optimizer == "adam":
+        return ", ".join(f"{value:.2g}" for value in width.floors(c, tests))
+    if c.optimizer == "adam":
         return "not known"
-    else:
-        rng, encodings = np.random.default_rng(0), [run["E"][:c.T].astype(float) for run in runs]
-        kept = [[kept_error(E @ E.T, c.q, subsets(rng, 2000, *test)) for test in tests]
-                for E in encodings]
-    return ", ".join(f"{value:.2g}" for value in np.mean(kept, axis=0))
+    rng, encodings = np.random.default_rng(0), [run["E"][:c.T].astype(float) for run in runs]
+    kept = [[kept_error(E @ E.T, c.q, subsets(rng, 2000, *test)) for test in tests]
+            for E in encodings]
+    return ", ".join(f"{min(own):.2g} to {max(own):.2g}" for own in zip(*kept))
 
 
 def second_half(curves, t):
@@ -87,18 +86,12 @@ def second_half(curves, t):
     return np.exp(slopes * np.ptp(t[late]))
 
 
-def converges(claim, curves, t, floor="-"):
-    """A claim that is seen if all curves converge; in part, if they converge to a floor."""
+def converges(claim, curves, t, floor="-", level=False):
+    """Seen if all curves converge, in part if they do to a floor; or seen if all level off."""
     left, factor = curves[..., -1], second_half(curves, t)
-    return row(claim, "<= 0.1, or <= 0.5 and factor <= 0.85",
-               f"{numbers(left)}; factor {numbers(factor)}",
-               (left <= 0.1) | (left <= 0.5) & (factor <= 0.85), floor)
-
-
-def levels_off(claim, curves, t):
-    """A claim that is seen if all curves level off."""
-    left, factor = curves[..., -1], second_half(curves, t)
-    return row(claim, "factor >= 0.9", f"{numbers(left)}; factor {numbers(factor)}", factor >= 0.9)
+    demand, shown = ("factor >= 0.9", factor >= 0.9) if level else (
+        "<= 0.1, or <= 0.5 and factor <= 0.85", (left <= 0.1) | (left <= 0.5) & (factor <= 0.85))
+    return row(claim, demand, f"{numbers(left)}; factor {numbers(factor)}", shown, floor)
 
 
 def ahead_from(ratios, t):
@@ -135,7 +128,7 @@ def claims_2(runs, optimizer="gd"):
             converges(f"lengths: stochastic converges by step {t[k]}", stochastic[..., :k + 1],
                       t[:k + 1], floors(runs[f"{optimizer} stochastic"], longer=True)),
             within("lengths: fixed never below 0.15", fixed.min(axis=-1) * c.d / (2 * c.q), 0.15),
-            levels_off("lengths: fixed levels off", fixed, t)]
+            converges("lengths: fixed levels off", fixed, t, level=True)]
 
 
 def block(run, name):

@@ -12,10 +12,12 @@ two change sign together.  Only V_x is free: 1 + d^2 numbers, whatever T and d_e
 
 With these numbers the loss of N > d sequences in general position tends to 0 only if they come to
 solve the task: a -> infinity and V_x -> I.  With attention p_in on each selected token and p_out on
-any other one, V_x fits the sequences if (I/q - p_in V_x) S = p_out V_x R, where columns of S and R
-(d, N) are the sums of a sequence's selected and other tokens.  [I/q - p_in V_x, -p_out V_x] has
-rank d unless p_out = 0, but for N > d the rows of [S; R] have fewer than d relations.  So p_out
-has to vanish, and then V_x = I.  For N <= d there are always such V_x.
+any other one, residuals are G [S; R] with G = [p_in V_x - I/q, p_out V_x], where columns of S and R
+(d, N) are the sums of a sequence's selected and other tokens.  For N > d the rows of [S; R] have
+fewer than d relations.  So if residuals tend to 0, then for some unit vectors v so does v G:
+p_in v V_x tends to v/q, and p_out v V_x to 0.  Hence p_out/p_in tends to 0, and p_in to 1/q.  Then
+both V_x (p_in S + p_out R) and p_in S + p_out R tend to S/q, of rank d, and V_x tends to I.  For
+N <= d some V_x fits the sequences at every a.
 """
 
 from common import main, row     # first: NumPy gets one thread

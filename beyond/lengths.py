@@ -22,8 +22,9 @@ smaller.  But s stays as it was if e^a grows like (T_test - q_test)/q_test, so i
 
     a' = a + ln[(T_test - q_test) q / (q_test (T - q))]
 
-At a longer T_test the first part is then that of training, and the second one is smaller.  Fixed
-encodings are in fixed.py.
+At a longer T_test the first part is then that of training, and the second one is smaller.  With
+random signs this needs the mean of many draws: in one draw a larger a makes selected logits more
+unequal (width.py).  Fixed encodings are in fixed.py.
 """
 
 from common import end_error, main, row     # first: NumPy gets one thread

@@ -233,11 +233,8 @@ def test_the_error_of_one_hot_encodings_on_longer_sequences(T, T_test, q):
         exact = fixed.error(np.eye(T_test), T, a * (np.eye(T) - 1 / T), alpha,
                             all_subsets(T_test, q))
         assert fixed.one_hot_error(a, alpha, T, T_test, q) == pytest.approx(exact)
-    k = all_subsets(T_test, q)[:, :T].sum(axis=1)
-    shares, errors = np.transpose(fixed.one_hot_errors(60.0, 1.0, T, T_test, q))
-    found, counts = np.unique(k, return_counts=True)
-    np.testing.assert_allclose(shares, counts / len(k))
-    limits = np.where(found > 0, q / np.maximum(found, 1) - 1, 1 - q / T_test)
+    errors = [error for _, error in fixed.one_hot_errors(60.0, 1.0, T, T_test, q)]
+    limits = [q / k - 1 if k else 1 - q / T_test for k in range(max(0, q - T_test + T), q + 1)]
     np.testing.assert_allclose(errors, limits, atol=1e-12)
 
 
@@ -287,6 +284,15 @@ def test_the_first_step_gives_new_positions_this_share_of_a_logit(T, d_e):
     share = fixed.new_position_share(T, d_e)
     assert math.isclose(new / np.mean(trained), share, rel_tol=1e-12)
     np.testing.assert_allclose(np.mean(blocks, axis=0), new * np.eye(d_e), atol=1e-12)   # e.e = 1
+
+
+def test_in_the_end_new_positions_have_this_share_of_a_logit():
+    rng, T = np.random.default_rng(0), 300
+    for d_e in 400, 600, 1200:
+        E = rng.choice([-1, 1], (4 * T, d_e)) / math.sqrt(d_e)
+        C, _ = late_block(E[:T] @ E[:T].T)
+        share = fixed.new_over_trained(E, T, E[:T].T @ C @ E[:T])
+        assert share == pytest.approx(fixed.late_position_share(T, d_e), rel=0.05)
 
 
 def test_the_late_block_is_the_least_and_its_multipliers_give_what_other_sizes_keep():
@@ -717,10 +723,10 @@ def test_a_curve_converges_or_levels_off(end, factor, converges, levels_off):
     found = curve(end, factor)
     in_part = "in part" if converges == "seen" else "not seen"
     assert claims.converges("text", found, t, "0.1")[-1] == in_part
-    for judge, other, verdict in ((claims.converges, curve(0.01, 0.5), converges),
-                                  (claims.levels_off, curve(0.5, 1.0), levels_off)):
+    for level, other, verdict in ((False, curve(0.01, 0.5), converges),
+                                  (True, curve(0.5, 1.0), levels_off)):
         for curves in found, *(np.concatenate([other, found], axis) for axis in (0, 1)):
-            assert judge("text", curves, t)[-1] == verdict
+            assert claims.converges("text", curves, t, level=level)[-1] == verdict
 
 
 def test_ahead_from_is_the_step_after_the_last_one_behind():

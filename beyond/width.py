@@ -19,7 +19,8 @@ evenly: positions have one law.  The mean of K draws leaves at most about (q - 1
 
 Why one draw has a floor for q >= 3.  It gives the selected positions unequal scores: differences
 from their mean have the variance (q - 1)(q - 2)/(q d_e).  A large a makes the attention on them
-unequal, and a small a leaves attention on the others.  For q <= 2 their scores are equal.
+unequal, and a small a leaves attention on the others.  For q <= 2 their scores are equal.  It is
+due to the sum as query: a vector u with u . e_i = 1 on y would give equal scores in each draw.
 """
 
 from common import end_error, main, row     # first: it finds plots.py, and gives NumPy one thread
@@ -92,7 +93,7 @@ def floors(c, tests, draws=3000):
 def needed_width(T, q, error, K, rng):
     """The least d_e for this error with the mean of K draws in a test, to about 5 per cent.
 
-    a and alpha are the best ones for one draw, which training with one draw in a step finds.  The
+    a and alpha are the best ones for one draw, as in `floors`: noise of batches adds to it.  The
     error does not depend on d.  A heuristic for q >= 3: a is about ln T, so that T unselected
     positions get little attention.  The logits of selected positions then have the variance
     a^2 (q - 1)(q - 2)/(q d_e), which is about the error of one draw.  So d_e grows like (ln T)^2.
@@ -121,10 +122,12 @@ def demo():
         error = signs_error(a, alpha, scores, q, K)
         print(f"  q = {q}, K = {K:2d}   {abs(error):.3f}   {a = :.1f}, {alpha = :.2f}")
     print("\nThe least d_e (to about 5%) for an error of 10%, q = 3, K draws in a test; weights\n"
-          "are those that training with one draw in a step finds.\n\n            K = 1   K = 16")
+          "are the best ones for one draw; and the units that every net needs (d = 5).\n\n"
+          "            K = 1   K = 16     nets")
     for T in 10, 100, 1000:
         one, many = (needed_width(T, 3, 0.1, K, rng) for K in (1, 16))
-        print(f"  T = {T:4d} {one:8d} {many:8d}", flush=True)
+        bound = T * 5 * (1 - 0.1 * (T - 1) / (T - 3))                       # see fcn.py
+        print(f"  T = {T:4d} {one:8d} {many:8d} {bound:8.0f}", flush=True)
 
 
 # Training
