@@ -74,7 +74,7 @@ def length_factor(run, T_test, q_test):
 
 
 def demo():
-    """Print the errors at longer lengths, the dip at a larger size, and what scaled logits mend."""
+    """Print the errors at longer lengths and a larger size, and what scaled logits mend."""
     T, d, q, d_e, lr, steps = 200, 5, 3, 400, 5.0, 100_000
     print(f"Gradient descent on the population loss, {T = }, {d = }, {q = }, {d_e = }, {lr = :g}:\n"
           "errors over d/(2 q_test), with stochastic orthonormal encodings.\n\n"
@@ -85,12 +85,6 @@ def demo():
                   for test in ((200, d, q), (300, d, q), (400, d, q), (T, d, 8))]
         print(f"  {t:6}  {a[t]:6.3f}  {alpha[t]:6.3f}" + "   {:.3f}   {:.3f}   {:.3f}      {:.3f}"
               .format(*errors))
-    L, scale = stochastic_loss(a, alpha, T, d, 8), output_scale(a, alpha, T, 8)
-    rising = np.flatnonzero(np.diff(L) > 0)
-    print("\nAt q_test = 8 it dips where alpha s, output over target, is near 1.\n\n"
-          "    step   error   alpha s")
-    for t in rising[0], rising[-1] + 1, steps:
-        print(f"  {t:6}   {L[t] * 2 * 8 / d:.3f}   {scale[t]:7.2f}")
     a, alpha = a[10_000], alpha[10_000]
     print("\nThe weights of step 10,000 on longer sequences, as they are, and with scaled logits;\n"
           "orthonormal encodings, with d_e at least T.\n\n       T     error   factor     error")

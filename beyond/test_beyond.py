@@ -76,7 +76,6 @@ def follow(path, E, d, q, lr, inside=True, onehot=None, **model):
 
 # two_numbers.py
 
-
 def test_one_hot_descent_is_two_numbers():
     T, d, q, lr = 6, 2, 3, 0.5
     path = descend(lr, 100, T - 1, T, d, q)
@@ -130,7 +129,6 @@ def test_on_fixed_sequences_stochastic_encodings_leave_1_plus_d_squared_numbers(
 
 # plateau.py
 
-
 @pytest.mark.parametrize("a, T, d, q", ((2.5, 200, 5, 3), (0.4, 10, 2, 4), (0.1, 8, 1, 1)))
 def test_the_closed_form_is_that_of_the_flow_with_the_best_alpha(a, T, d, q):
     """From a = 0, and dt/da is N over -lr dL/da."""
@@ -175,7 +173,6 @@ def test_noise_in_the_token_PE_block_is_what_makes_the_plateau_longer():
 
 # lengths.py, data.py
 
-
 @pytest.mark.parametrize("T, q", [(20, 2), (400, 2), (20, 5), (300, 6)])
 def test_scaled_logits_keep_the_attention_of_training(T, q):
     a, s = lengths.scaled(2.5, 20, 2, T, q), 2 * math.exp(2.5) / (2 * math.exp(2.5) + 18)
@@ -183,15 +180,6 @@ def test_scaled_logits_keep_the_attention_of_training(T, q):
     c = train.Settings(T=20, d=3, q=2, law="orthonormal", d_e=400)
     run = {"config": c, "W": 2.5 * sts.ground_truth(3, 400)[0]}
     assert lengths.length_factor(run, T, q) == pytest.approx(a / 2.5)
-
-
-def test_fixed_encodings_are_scaled_by_the_logit_that_trained_positions_have():
-    run = train.train(T=8, d=2, q=2, d_e=16, lr=0.5, steps=40, pe="fixed", fresh=True)
-    own = np.mean([e @ run["W"][2:, 2:] @ e for e in run["E"][:8]])
-    factor = lengths.length_factor(run, 14, 2)
-    assert factor == pytest.approx(lengths.scaled(own, 8, 2, 14, 2) / own, rel=1e-5)
-    errors = [end_error(run | {"W": x * run["W"]}, 14, 2, n=20_000) for x in (1, factor)]
-    assert lengths.end_errors(run, 14) == pytest.approx(errors, rel=0.05)
 
 
 @pytest.mark.parametrize("a", (0, 5))
@@ -205,7 +193,6 @@ def test_d_sequences_are_fitted_by_any_attention_and_more_by_the_task_only(a):
 
 
 # fixed.py
-
 
 @pytest.mark.parametrize("d_e, q", ((9, 3), (4, 2), (3, 1)))       # 6 trained encodings: S singular
 def test_gradient_descent_on_all_weights_is_that_on_C_and_alpha(d_e, q):
@@ -332,7 +319,6 @@ def test_a_run_of_train_py_has_the_errors_of_the_recursion():
 
 # converge.py, FIXED.md and its proofs
 
-
 def ties(T, q):
     """Lambda, as a matrix on entries of X: selected logits minus their mean, in every subset."""
     return np.array([np.outer(np.eye(T)[j] - y / q, y).ravel()
@@ -379,34 +365,6 @@ def test_the_curvature_of_L_is_below_the_bound_of_a_step():
         H = change.T @ curvature(P, rng.uniform(0.5, 1.5), d, Y) @ change
         ratios.append(np.linalg.norm(H, 2) / (2 + 7 * d * q * np.linalg.norm(E @ E.T, 2) ** 2))
     assert 0.1 < max(ratios) <= 1
-
-
-@pytest.mark.parametrize("q", (1, 2, 3))
-def test_near_loss_0_the_proofs_hold_with_their_constants(q):
-    """Section 4: Gamma >= 2 L (1 - K eta), and not with K/100; and the rate."""
-    rng, T, d, Y = np.random.default_rng(0), 5, 2.0, all_subsets(5, q)
-    needed, rates = [], []
-    threshold, n, Lambda = converge.threshold(T, q) * d / (2 * q), len(Y), ties(T, q)
-    K, inverse = math.sqrt(d / 8 / n / threshold), np.linalg.pinv(Lambda, rcond=1e-9)
-    for noise in np.append(np.zeros(100), 10 ** rng.uniform(-5, -0.5, 1000)):
-        S = near_orthonormal(rng, T, 0.05)
-        G, N = np.linalg.inv(S), late_norm(S)
-        M = tied(rng.uniform(4, 14) + rng.standard_normal(T) / 10, rng.standard_normal(T), q)
-        M += (q > 1) * noise * rng.standard_normal((T, T))
-        P = attention(M, Y)
-        alpha = (P * Y).sum() / (q * (P * P).sum()) + rng.choice([0, noise]) * rng.standard_normal()
-        L, D, h = fixed.slopes(P, alpha, d, Y)
-        eta, Z = math.sqrt(2 * n * L / d), (inverse @ Lambda @ M.ravel()).reshape(T, T)
-        if L < 100 * threshold:
-            gamma = (alpha - 1) * h - (D * (late_block(S)[1] - Z)).sum()
-            needed.append((1 - gamma / (2 * L)) / eta)
-        if L <= threshold:
-            longest = (math.sqrt(N) + 1.2 * q * eta * np.linalg.norm(G, 2) * (q > 1)) ** 2
-            rate = 4 * (1 - K * eta) ** 2 / (longest + 2 * T * L)
-            rates.append(((D * (S @ D @ S)).sum() + h ** 2 / d) / L ** 2 / rate)
-    assert len(needed) > 500 and K / 100 < max(needed) <= K and 1 <= min(rates) < 1.2
-    found = converge.threshold(4, 3), converge.threshold(2, 1)
-    np.testing.assert_allclose(found, (3 / (16 * (3 + 9 + 14.4) ** 2), 1 / 36))
 
 
 def test_the_least_norm_is_that_of_a_block_and_needs_the_multipliers():
@@ -549,18 +507,6 @@ def test_the_margin_of_two_positions_is_a_ratio_and_size_does_not_change_it():
             assert error == 0.75 and margin == pytest.approx(S[0, 1] / S[0, 0])
 
 
-@pytest.mark.parametrize("T, q", ((3, 1), (3, 2), (4, 3)))
-def test_the_least_matrix_satisfies_the_conditions_of_the_least(T, q):
-    """nnls: no slope is positive, and where x > 0 it is 0."""
-    rng = np.random.default_rng(T + q)
-    for _ in range(40):
-        n = int(rng.integers(1, T * T))
-        A, b = np.vstack([rng.standard_normal((T * T, n)), np.ones(n)]), np.eye(T * T + 1)[-1]
-        x = converge.nnls(A, b)
-        slope = A.T @ (b - A @ x)
-        assert x.min() >= 0 and slope.max() < 1e-7 and abs(slope[x > 1e-12]).max() < 1e-7
-
-
 @pytest.mark.parametrize("theta", (12, 20))
 def test_an_end_attracts_where_its_margin_is_above_1(theta):
     """Theorem 7: from M = theta X, at encodings whose margin is 1.5 or 0.6, and a little beside."""
@@ -611,7 +557,6 @@ def test_from_bad_starts_the_flow_ends_on_the_list(T, q, least):
 
 
 # width.py, readings.py
-
 
 @pytest.mark.parametrize("K", (1, 4))
 def test_the_error_for_random_signs_is_that_of_the_model(K):
@@ -684,29 +629,19 @@ def test_stochastic_runs_of_train_py_have_the_numbers_and_errors_of_readings_py(
 
 # claims.py, common.py
 
-
-t = np.arange(41) * 100
-
-
-def curve(end, factor):
-    """A curve (1, 1, m) that half of training multiplies by a factor, until its end."""
-    return end * factor ** (t / 2000 - 2)[None, None]
-
-
 @pytest.mark.parametrize("end, factor, converges, levels_off", [
-    (0.01, 1.0, "seen", "seen"),            # level near 0
-    (0.5, 1.0, "not seen", "seen"),
-    (0.2, 0.86, "not seen", "not seen"),
-    (0.49, 0.84, "seen", "not seen"), (0.51, 0.5, "not seen", "not seen"),
-    (0.2, 0.91, "not seen", "seen"),
-    (np.nan, 0.5, "not seen", "not seen")])
+    (0.01, 1.0, "seen", "seen"), (0.5, 1.0, "not seen", "seen"), (0.2, 0.91, "not seen", "seen"),
+    (0.2, 0.86, "not seen", "not seen"), (0.49, 0.84, "seen", "not seen"),
+    (0.51, 0.5, "not seen", "not seen"), (np.nan, 0.5, "not seen", "not seen")])
 def test_a_curve_converges_or_levels_off(end, factor, converges, levels_off):
-    found = curve(end, factor)
+    """Half of training multiplies it by a factor, until its end."""
+    t = np.arange(41) * 100
+    curve, falling, flat = [last * by ** (t / 2000 - 2)[None, None]
+                            for last, by in ((end, factor), (0.01, 0.5), (0.5, 1.0))]
     in_part = "in part" if converges == "seen" else "not seen"
-    assert claims.converges("text", found, t, "0.1")[-1] == in_part
-    for level, other, verdict in ((False, curve(0.01, 0.5), converges),
-                                  (True, curve(0.5, 1.0), levels_off)):
-        for curves in found, *(np.concatenate([other, found], axis) for axis in (0, 1)):
+    assert claims.converges("text", curve, t, "0.1")[-1] == in_part
+    for level, other, verdict in (False, falling, converges), (True, flat, levels_off):
+        for curves in curve, *(np.concatenate([other, curve], axis) for axis in (0, 1)):
             assert claims.converges("text", curves, t, level=level)[-1] == verdict
 
 
@@ -722,15 +657,6 @@ def test_block_measures_the_block_where_the_ground_truth_is_the_identity():
         (50 * 69 / (55 * 122), 45 / np.sqrt(3 * 50 * 69), np.sqrt(55 * 122 - 50 * 69)))
     assert claims.block(run, "V") == pytest.approx(
         (53 / 122, 16 / np.sqrt(2 * 5 * 53), np.sqrt(5 * 122 - 5 * 53)))
-
-
-def test_curves_are_multiplied_to_end_at_the_error_of_2048_new_sequences():
-    settings = {"T": 8, "d": 2, "q": 2, "steps": 100, "T_test": [12], "q_test": [3]}
-    runs = {f"gd {pe}": [train.train(pe=pe, **settings)] for pe in ("stochastic", "fixed")}
-    _, *both = claims.curves(runs, "gd", longer=True)
-    for curve, (run,) in zip(both, runs.values()):
-        error = run["error"][:, 1]
-        np.testing.assert_allclose(curve[0, 0], error / error[-1] * end_error(run, 12, 2))
 
 
 def test_a_claim_is_seen_if_all_values_are_within_its_limits():
@@ -760,7 +686,6 @@ def test_the_end_error_is_the_mean_loss_on_new_sequences(settings):
 
 # explore.py
 
-
 def test_sliders_draw_what_the_recursion_says():
     window = explore.figure()
     (T, times, q, d_e, lr, t), boxes, curves, line, bars = window.parts
@@ -781,7 +706,4 @@ def test_sliders_draw_what_the_recursion_says():
     e, new = math.exp(a[3000]), math.exp(a[3000] / 20)      # as k/T = 1/20
     share = (e + new) / (e + 19 + 16 * new)
     assert bars[1].get_data().values.sum() == pytest.approx(2 * share)
-    window.set_size_inches(2 * explore.SIZE)                # letters grow with the window
-    window.canvas.callbacks.process("resize_event", None)
-    assert {text.get_fontsize() for text in window.findobj(plots.plt.Text)} == {28}
     plots.plt.close(window)
