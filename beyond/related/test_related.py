@@ -89,8 +89,7 @@ def test_single_location_gradients_of_the_risk_equal_the_complex_step(monkeypatc
         return np.vectorize(math.erf)(x.real) + 1j * x.imag * slope
 
     monkeypatch.setattr(sl, "erf", erf)
-    w, lam = np.random.default_rng(0).standard_normal((2, 4, 3)) / 2, np.array([0.1, 0.4, 1])
-    w[:, 0] *= 0.3
+    w, lam = np.random.default_rng(0).standard_normal((2, 4, 3)) / 5, np.array([0.1, 0.4, 1])
     g = np.real(sl.risk(*w + 0j, lam)[1:])
     slope = slopes(lambda w: sl.risk(*w, lam)[0].sum(), w)
     np.testing.assert_allclose(g, slope, rtol=1e-9, atol=1e-12)
@@ -161,8 +160,8 @@ def test_in_context_the_best_step_from_the_mean_has_its_risk():
 
 
 def test_in_context_an_example_counts_as_claimed_if_d_is_large():
-    assert ic.counts(0.06, n=2000, d=1000) == pytest.approx(4.6, rel=0.01) == ic.counts(0.06, d=1000)
-    assert ic.counts() == pytest.approx(1) and ic.best_step(n=7)[1] == pytest.approx(10 - 70 / 18)
+    assert [ic.counts(), ic.best_step(n=7)[1]] == pytest.approx([1, 10 - 70 / 18])
+    assert ic.counts(0.06, n=2000, d=1000) == pytest.approx(4.6, rel=0.01)
 
 
 def test_markov_chain_attention_is_the_chain_weighted_by_the_counts():
@@ -182,8 +181,8 @@ def test_markov_chain_the_power_is_that_of_the_final_loser():
 
 
 def test_markov_chain_arms_share_their_draws_and_two_samples_are_as_found_by_hand():
-    first = [mc.generate(3, P, 300, 1, counts) for P, counts in mc.RUNS.values()]
-    assert (first[0] == first[1]).all() and (first[0] <= first[2]).all()
+    first, base, urn = (mc.generate(3, P, 300, 1, counts) for P, counts in mc.RUNS.values())
+    assert (first == base).all() and (first <= urn).all()
     for (P, counts), share in zip(mc.RUNS.values(), (11 / 30, 0.38, 0.5)):      # of token 1
         assert abs(mc.generate(0, P, 40_000, 2, counts)[-1].mean() - share) < 0.004
 
@@ -269,7 +268,7 @@ def test_max_margin_the_svm_has_the_largest_margin_of_all_directions(seed):
 def test_max_margin_a_token_is_locally_optimal_if_it_beats_all_that_its_svm_leaves_1_behind():
     K = np.array([[1, 0], [0, 1], [0, -1], [-0.001, 0]])                # token 3: 1.001 behind
     assert mm.locally_optimal(K, np.array([1, 0, 0, 2]), 0)
-    assert not mm.locally_optimal(K, np.array([1, 0, 2, 0]), 0)
+    assert not mm.locally_optimal(K, np.array([1, 0, 1, 0]), 0)         # a tie
 
 
 @pytest.mark.parametrize("G, expected, near, far", [*zip(
