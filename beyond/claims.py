@@ -47,7 +47,6 @@ def within(claim, values, least=-np.inf, greatest=np.inf):
 
 # Curves are shares of d/(2q), arrays (tests, seeds, m) or (seeds, m), at the steps t (m,).
 
-
 def end(run):
     """The errors over d/(2q) at the end of a run (k,), on 2,048 new sequences; kept in the run."""
     if "end" not in run:
@@ -101,7 +100,6 @@ def ahead_from(ratios, t):
 
 
 # The claims of each figure
-
 
 def claims_1(runs):
     """Global convergence: the rate 1/t, and the directions of W and V."""

@@ -30,8 +30,7 @@ def end_error(run, T, q, draws=None, n=2048):
     """The error over d/(2q) of a run's last weights at length T and subset size q.
 
     On n new sequences in batches of at most 128.  With stochastic encodings outputs are means over
-    `draws` new draws in each batch, or as many as in the run's own tests.  Each draw is used and
-    forgotten, since it has T d_e numbers.
+    `draws` new draws in each batch, or as many as in the run's own tests.
     """
     c, size, squares = run["config"], min(n, 128), []
     draws = (draws or c.eval_draws) if c.model == "attention" and "E" not in run else 1

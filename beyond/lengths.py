@@ -38,20 +38,15 @@ import plots
 from two_numbers import descend
 
 
-def output_scale(a, alpha, T_test, q_test):
-    """alpha s, the output over the target; a and alpha may be arrays.
+def stochastic_loss(a, alpha, T_test, d, q_test):
+    """The loss L at T_test and q_test, for stochastic orthonormal encodings.  Derived (above).
 
-    Training brings it to 1 at T and q.  The best alpha there rises from 1 to (1 + sqrt(T/q))/2,
-    while s is still small, and returns to 1 as s does.  At a larger q_test s is larger: there
-    alpha s passes 1, overshoots, and comes down again.
+    The output is alpha s times the target.  Training brings this to 1 at T and q, where the best
+    alpha rises from 1 to (1 + sqrt(T/q))/2, while s is still small, and returns to 1 as s does.  At
+    a larger q_test alpha s passes 1, overshoots, and comes down again: there the error dips.
     """
     selected = q_test * np.exp(a)
-    return alpha * selected / (selected + T_test - q_test)
-
-
-def stochastic_loss(a, alpha, T_test, d, q_test):
-    """The loss L at T_test and q_test, for stochastic orthonormal encodings.  Derived (above)."""
-    scale = output_scale(a, alpha, T_test, q_test)
+    scale = alpha * selected / (selected + T_test - q_test)
     rest = (alpha - scale) ** 2 * q_test / (T_test - q_test)
     return d / (2 * q_test) * ((1 - scale) ** 2 + rest)
 
@@ -96,7 +91,6 @@ def demo():
 
 
 # Training
-
 
 def end_errors(run, T_test):
     """The errors over d/(2q) at length T_test of a run's last weights, and with scaled logits."""

@@ -7,8 +7,7 @@ The summaries do not say how long encodings are, and how many draws of them a te
 Here they are random signs, and everything else is as in Figures 2 and 4.  Fixed encodings have
 the errors of fixed.py.  Stochastic ones have W = a W* and V = alpha V*: the law of random signs
 stays the same if coordinates are permuted or change sign, which is what two_numbers.py asks for.
-Their slopes are means over scores (width.py).  All is derived for the population loss; with batches
-noise of tokens adds to it (fixed.py and plateau.py print how much).
+Their slopes are means over scores (width.py).  All is derived for the population loss.
 """
 
 from common import main     # first: it finds plots.py, and gives NumPy one thread

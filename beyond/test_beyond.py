@@ -176,7 +176,7 @@ def test_noise_in_the_token_PE_block_is_what_makes_the_plateau_longer():
 @pytest.mark.parametrize("T, q", [(20, 2), (400, 2), (20, 5), (300, 6)])
 def test_scaled_logits_keep_the_attention_of_training(T, q):
     a, s = lengths.scaled(2.5, 20, 2, T, q), 2 * math.exp(2.5) / (2 * math.exp(2.5) + 18)
-    assert lengths.output_scale(a, 1.2, T, q) == pytest.approx(1.2 * s)
+    assert q * math.exp(a) / (q * math.exp(a) + T - q) == pytest.approx(s)
     c = train.Settings(T=20, d=3, q=2, law="orthonormal", d_e=400)
     run = {"config": c, "W": 2.5 * sts.ground_truth(3, 400)[0]}
     assert lengths.length_factor(run, T, q) == pytest.approx(a / 2.5)
@@ -645,9 +645,11 @@ def test_a_curve_converges_or_levels_off(end, factor, converges, levels_off):
             assert claims.converges("text", curves, t, level=level)[-1] == verdict
 
 
-def test_ahead_from_is_the_step_after_the_last_one_behind():
+def test_ahead_from_is_the_step_after_the_last_one_behind_and_limits_are_allowed():
     ratios = np.array([[2, 0.5, 2, 3], [2, 2, 2, 2], [2, 2, 2, 0.5]])
     assert claims.ahead_from(ratios, np.arange(4) * 10).tolist() == [20, 0, np.inf]
+    for values, verdict in ([1, 3], "seen"), ([2, 4], "not seen"), ([0, 2], "not seen"):
+        assert claims.within("a claim", values, 1, 3)[-1] == verdict
 
 
 def test_block_measures_the_block_where_the_ground_truth_is_the_identity():
@@ -657,11 +659,6 @@ def test_block_measures_the_block_where_the_ground_truth_is_the_identity():
         (50 * 69 / (55 * 122), 45 / np.sqrt(3 * 50 * 69), np.sqrt(55 * 122 - 50 * 69)))
     assert claims.block(run, "V") == pytest.approx(
         (53 / 122, 16 / np.sqrt(2 * 5 * 53), np.sqrt(5 * 122 - 5 * 53)))
-
-
-def test_a_claim_is_seen_if_all_values_are_within_its_limits():
-    for values, verdict in ([1, 3], "seen"), ([2, 4], "not seen"), ([0, 2], "not seen"):
-        assert claims.within("a claim", values, 1, 3)[-1] == verdict
 
 
 def test_training_ends_at_the_floors():

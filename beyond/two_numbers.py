@@ -95,10 +95,9 @@ def count_steps(share, T, d, q, lr, N):
 
 
 def late_loss(t, T, d, q, query, lr, d_e):
-    """L of the full model after many steps t (an array, too), to leading order.  Derived.
+    """L of the full model, stochastic orthonormal encodings, after many steps t (an array, too).
 
-    For stochastic orthonormal encodings.
-
+    To leading order.  Derived.
     Mean: the query and the selected positions have the same logit, so alpha stays bounded and has
     its best value.  There L = d/(2q) (T - q) / (q e^(2a/q) + T - q), and dL/da = -(2/q) L at the
     end.  So da/dt = (lr/d_e) (2/q) L, and 1/L grows by 4 lr / (q^2 d_e) a step.
