@@ -5,8 +5,8 @@
     python plots.py --quick              all of them on small tasks, into runs/quick/
     python plots.py --run runs/NAME.npz  a run of train.py, beside its file
 
-Every curve has seeds 3, 4 and 5; settings were chosen with seeds 0, 1 and 2.  The file of a run is
-kept in runs/figures/ or runs/quick/ until its settings change: delete it if you change the program.
+Every curve has seeds 3, 4 and 5; settings were chosen with seeds 0, 1 and 2.  Finished runs stay in
+runs/figures/ or runs/quick/ until their settings change: delete them if you change the program.
 """
 
 import train        # before NumPy, since it sets the number of threads
@@ -59,7 +59,7 @@ STYLE = {"font.size": 14, "axes.titlesize": 14, "figure.titlesize": 16,
          "figure.titleweight": "bold", "axes.spines.top": False, "axes.spines.right": False,
          "axes.grid": True, "grid.alpha": 0.3, "lines.linewidth": 2, "legend.frameon": False,
          "figure.constrained_layout.use": True, "savefig.dpi": 140, "pdf.fonttype": 42}
-in_style = plt.style.context(["default", STYLE])        # before a function: it draws in this style
+in_style = plt.style.context(["default", STYLE])        # a decorator: the function draws in it
 
 
 # What a figure shows of its runs
@@ -146,7 +146,7 @@ def panel(axis, stochastic, fixed, T, q):
 
 
 def error_panels(stochastic, fixed, rows, scale, headline):
-    """A panel for each test: in row 1 longer sequences, in row 2 other subset sizes."""
+    """A panel for each test: row 1 has the trained task and longer sequences, row 2 other sizes."""
     c, tests = stochastic[0]["config"], stochastic[0]["tests"].tolist()
     figure, axes = plt.subplots(rows, 5, figsize=(11, 2 + 2.6 * rows), sharey="row", squeeze=False)
     for axis, test in zip(axes.flat, tests):
@@ -214,12 +214,12 @@ def figure_5(runs):
 @in_style
 def one_run(run):
     """A run of train.py: its loss, its errors, and attention on one new sequence."""
-    c, same_q = run["config"], run["tests"][:, 1] == run["config"].q
-    figure, (left, middle, *right) = plt.subplots(1, 2 + (c.model == "attention"),
-                                                  figsize=(11, 5), layout="constrained")
+    c = run["config"]
+    figure, (left, middle, *right) = plt.subplots(1, 2 + (c.model == "attention"), figsize=(11, 5))
     left.plot(run["loss"], color=THEORY, linewidth=1)
-    middle.plot(run["eval_step"], run["error"][:, same_q],
-                label=[f"T = {T}" for T in run["tests"][same_q, 0]])
+    for (T, q), errors in zip(run["tests"], run["error"].T):
+        if q == c.q:
+            middle.plot(run["eval_step"], errors, label=f"T = {T}")
     if c.model == "fcn":
         middle.axhline(fcn.width_lower_bound(len(run["bias_1"]), c.T, c.d, c.q), color=THEORY,
                        linestyle="--", label="bound for this width")
@@ -263,26 +263,26 @@ def is_kept(path, settings):
 
 def train_and_save(path_and_settings):
     """Train a run in a process of its own, and save it; returns its name."""
-    (path, settings), main = path_and_settings, parent_process()
+    (path, settings), main = path_and_settings, parent_process()    # ends if that has been killed
     train.save(train.train(lambda run: main.is_alive() or sys.exit(), **settings), path)
     return path.stem
 
 
 def trained(arms, folder=train.RUNS / "figures", seeds=SEEDS):
     """The runs of each arm, one for each seed.  Missing ones are trained first, on all cores."""
-    runs = {(name, seed): (folder / f"{name} seed {seed}.npz", settings | {"seed": seed})
+    jobs = {(name, seed): (folder / f"{name} seed {seed}.npz", settings | {"seed": seed})
             for name, settings in arms.items() for seed in seeds}
-    missing = [run for run in runs.values() if not is_kept(*run)]
-    print(f"{len(runs) - len(missing)} of {len(runs)} runs are in {folder} already", flush=True)
+    missing = [job for job in jobs.values() if not is_kept(*job)]
+    print(f"{len(jobs) - len(missing)} of {len(jobs)} runs are in {folder} already", flush=True)
     if missing:
         begin = monotonic()
-        with Pool(CORES, signal, (SIGINT, SIG_IGN)) as pool:        # Ctrl-C ends them from here
+        with Pool(CORES, signal, (SIGINT, SIG_IGN)) as pool:    # Ctrl-C reaches this process alone
             for done, name in enumerate(pool.imap_unordered(train_and_save, missing), 1):
                 left = len(missing) - done
                 minutes = (monotonic() - begin) / 60 * left / done
                 print(f"{name} is done; runs left: {left}, in about {minutes:.0f} minutes",
                       flush=True)
-    return {name: [train.load(runs[name, seed][0]) for seed in seeds] for name in arms}
+    return {name: [train.load(jobs[name, seed][0]) for seed in seeds] for name in arms}
 
 
 @in_style
@@ -308,7 +308,7 @@ def main():
     if not set(args.names) <= set(FIGURES):
         parser.error(f"figures are {', '.join(FIGURES)}, got {' '.join(args.names)}")
     if args.run and (args.names or args.quick):
-        parser.error("--run plots the run in this file: name no figure, and no --quick")
+        parser.error("--run goes neither with figures nor with --quick")
     try:
         if args.run:
             run = train.load(args.run)
@@ -324,7 +324,7 @@ def main():
                     "A small task (--quick)" if args.quick else None)
     except KeyboardInterrupt:
         parser.exit(1, "\ninterrupted; the same command goes on with the runs that are left\n")
-    except BrokenPipeError:                     # `| head` has read enough
+    except BrokenPipeError:                     # `| head` has stopped reading
         os._exit(1)
     except (ArithmeticError, ValueError, MemoryError, OSError) as problem:
         parser.error(problem)

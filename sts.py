@@ -197,7 +197,7 @@ def backward(cache, r):
 
     These are for one sequence; dW and dV are their sums over the batch.  Where g_j < gbar, dL/dA_j
     is negative: a higher logit, and so more attention to this key, would lower the loss.  z_query
-    holds no weights, so no gradient goes through it, also where it is a key.
+    holds no weights, so no gradient goes through it, even where it is a key.
     """
     V, z_query, Z, P, z = cache
     dV = r.T @ z                                    # r z^T

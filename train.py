@@ -39,9 +39,9 @@ import fcn
 import sts
 
 
-@np.errstate(all="ignore")                  # a run that diverges says so once
+@np.errstate(all="ignore")                  # evaluate says so if a run diverges
 def descend(run, report=lambda run: None):
-    """Train a run to its end, also one that was interrupted; evaluate and report it at eval_step.
+    """Train a run, new or interrupted, to its end; it is evaluated and reported at eval_step.
 
     Raises FloatingPointError if it diverges.
     """
@@ -59,11 +59,11 @@ def descend(run, report=lambda run: None):
         E = encodings(run, c.T, c.draws, stream(c, "encodings", t))     # stochastic: drawn anew
         run["loss"][t], grads = loss_and_grads(run, X, y, E)
         lr = c.lr * (1 + math.cos(math.pi * t / c.steps)) / 2 if c.schedule == "cosine" else c.lr
-        run |= update(run, grads, lr) | {"t": t + 1}        # all at once, whenever Ctrl-C comes
+        run |= update(run, grads, lr) | {"t": t + 1}        # at once: Ctrl-C finds a whole run
 
 
 def gradient_descent(run, grads, lr):
-    """The weights after a step.  Their gradients in grads have the same names."""
+    """The weights after a step; grads has the gradient of each weight by its name."""
     return {name: run[name] - lr * grad for name, grad in grads.items()}
 
 
@@ -79,7 +79,7 @@ def adam(run, grads, lr, beta1=0.9, beta2=0.999, eps=1e-8):
 
 
 def train(report=lambda run: None, **settings):
-    """A trained run with these Settings; report=train.progress prints a line at each evaluation."""
+    """Train a run with these Settings; report=train.progress prints a line at each evaluation."""
     return descend(start(Settings(**settings)), report)
 
 
@@ -115,11 +115,9 @@ def by_name(layers):
 def evaluate(run):
     """Measure the attention, how close the weights are to W*, V*, and the error on each test."""
     c, t, i = run["config"], run["t"], np.searchsorted(run["eval_step"], run["t"])
-    if t > 0 and not run["loss"][t - 1] <= 20 * max(c.d / (2 * c.q), run["loss"][0]):   # or nan
-        raise FloatingPointError(f"the run diverges at step {t}: try --lr below {c.lr:g}")
     if c.model == "attention":
         X, y, E = held_out(run, 0, c.eval_draws)
-        P = sts.attention(run["W"], X, y, E, c.attend_to_query, c.query)        # (draws, n, T)
+        P = sts.attention(run["W"], X, y, E, c.attend_to_query, c.query)    # (draws, n, T or T + 1)
         run["on_selected"][i] = P[:, np.arange(len(y))[:, None], y].sum(axis=2).mean()
         truth = sts.ground_truth(c.d, c.d_e, c.T if c.pe == "onehot" else None)
         for name, star in zip("WV", truth):
@@ -129,6 +127,9 @@ def evaluate(run):
         losses = 0.5 * ((output(run, X, y, E) - sts.sts_target(X, y)) ** 2).sum(axis=1)
         run["error"][i, k] = losses.mean()
         run["se"][i, k] = losses.std() / math.sqrt(len(losses))
+    limit = 20 * max(c.d / (2 * c.q), run["loss"][0])
+    if t > 0 and not (run["loss"][t - 1] <= limit and np.isfinite(run["error"][i]).all()):  # or nan
+        raise FloatingPointError(f"the run has diverged by step {t}: try --lr below {c.lr:g}")
 
 
 def batch(c, t):
@@ -223,16 +224,16 @@ class Settings(SimpleNamespace):
         for name, value in given.items():
             if name not in SETTINGS:
                 raise ValueError(f"there is no setting {name}")
-            setattr(self, name, np.asarray(value).tolist())     # NumPy's float64 would spread
-        net = self.model == "fcn"
-        runs = {"all": True, "nets": net, "attention": not net,
+            setattr(self, name, np.asarray(value).tolist())     # a NumPy float64 would make all
+        net = self.model == "fcn"                               # weights float64
+        read = {"all": True, "nets": net, "attention": not net,
                 "encodings that are drawn": not net and self.pe != "onehot",
                 "stochastic encodings": not net and self.pe == "stochastic"}
         for name, (kind, default, readers, _) in SETTINGS.items():
             value, flag = getattr(self, name), "--" + name.replace("_", "-")
-            if value in (default, []):          # 0, too, where it is the default
+            if value in (default, []):          # is allowed, even where nothing reads it
                 continue
-            if not runs[readers]:
+            if not read[readers]:
                 raise ValueError(f"{flag} is only for {readers}, got {value}")
             if isinstance(kind, tuple) and value not in kind:
                 raise ValueError(f"{flag} must be one of {', '.join(kind)}, got {value}")
@@ -278,7 +279,7 @@ def progress(run):
 
 
 def summary(run):
-    """Print the last errors, also as shares of d/(2q), and what they say of the run."""
+    """Print the last errors, also as shares of d/(2q), and whether the run has learnt."""
     c = run["config"]
     print(f"\n{'':16}  error  std. err.  of d/(2q)")
     for (T, q), error, se in zip(run["tests"], run["error"][-1], run["se"][-1]):
@@ -290,10 +291,10 @@ def summary(run):
         m = len(run["bias_1"])
         bound = fcn.width_lower_bound(m, c.T, c.d, c.q)
         print(f"No net with a first layer of width {m} has an expected loss below {bound:.4f}.")
-    if not c.fresh and error > 3 * loss:
+    if not c.fresh and error > max(3 * loss, 0.1 * zero):
         print(f"The run has memorized its {c.batch} sequences: --fresh draws new ones.")
     elif not error < 0.95 * zero:                                       # also if it is nan
-        print("The run has learnt nothing so far: the zero predictor is about as good, or better.")
+        print("The run has learnt nothing so far: it does no better than the zero predictor.")
 
 
 def save(run, path):
@@ -305,7 +306,7 @@ def save(run, path):
 
 
 def load(path):
-    """Read a run from its file.  Raises ValueError if it holds no run of this program, OSError."""
+    """Read a run from its file.  Raises OSError, or ValueError if the file holds no run."""
     with open(path, "rb") as file:
         try:
             run = dict(np.load(file))
@@ -337,14 +338,16 @@ def main():
         run = start(Settings(**given.pop("quick") | given))
         if path.exists() and load(path)["config"] != run["config"]:
             raise ValueError(f"{path} holds a run with other settings: delete it, or change --out")
-        summary(descend(run, report))
+        try:
+            descend(run, report)
+        except KeyboardInterrupt:
+            save(run, path)
+            parser.exit(1, f"\ninterrupted at step {run['t']}; to continue, import train and run\n"
+                           f"run = train.load({str(path)!r})\n"
+                           f"train.save(train.descend(run, train.progress), {str(path)!r})\n")
+        summary(run)
         print(f"\nThe run is in {path}")
-    except KeyboardInterrupt:
-        save(run, path)
-        parser.exit(1, f"\ninterrupted at step {run['t']}; to go on, import train in Python, and then\n"
-                       f"run = train.load({str(path)!r})\n"
-                       f"train.save(train.descend(run, train.progress), {str(path)!r})\n")
-    except BrokenPipeError:                     # `| head` has read enough
+    except BrokenPipeError:                     # `| head` has stopped reading
         os._exit(1)
     except (FloatingPointError, ValueError, MemoryError, OSError) as problem:
         parser.error(problem)
