@@ -298,8 +298,7 @@ def picture(plot, path, headline=None):
 
 def main():
     """Plot the figures, or the run, that the command line names."""
-    parser = argparse.ArgumentParser(
-        usage="%(prog)s [FIGURE ...] [--FLAG VALUE ...], or --help", allow_abbrev=False)
+    parser = argparse.ArgumentParser(usage="%(prog)s [FIGURE ...] [--FLAGS]", allow_abbrev=False)
     parser.add_argument("names", nargs="*", metavar="FIGURE", help=f"{', '.join(FIGURES)} (all)")
     parser.add_argument("--quick", action="store_true", help="small tasks, for the classroom")
     parser.add_argument("--run", type=Path, help="plot this run of train.py, beside its file")
