@@ -508,6 +508,6 @@ def test_runs_of_figures_are_kept_until_settings_change(tmp_path, capfd):
     np.savez(tmp_path / "one seed 3.npz", config="an older program's")
     assert trained() == ["3", "4"]                                      # unfinished, unreadable
     before = path.read_bytes()
-    for wrong in {"no_such": 1}, {"q": 9}, {"lr": 1e30}:                # in this process, in others
+    for wrong in {"no_such": 1}, {"pe": "no"}, {"q": 9}, {"lr": 1e30}:  # here, and in a worker
         pytest.raises((ValueError, FloatingPointError), trained, **wrong)
     assert path.read_bytes() == before
