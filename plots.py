@@ -245,9 +245,8 @@ def one_run(run):
     return figure
 
 
-FIGURES = {     # name: the function, and the runs that it needs
-    "1": (figure_1, FULL), "2": (figure_2, GD), "3": (figure_3, FULL), "4": (figure_4, GD),
-    "5": (figure_5, ADAM)}
+FIGURES = {"1": (figure_1, FULL), "2": (figure_2, GD), "3": (figure_3, FULL), "4": (figure_4, GD),
+           "5": (figure_5, ADAM)}                       # the function, and the runs that it needs
 
 
 # Training them
@@ -280,8 +279,9 @@ def trained(arms, folder=train.RUNS / "figures", seeds=SEEDS):
             for done, name in enumerate(pool.imap_unordered(train_and_save, missing), 1):
                 left = len(missing) - done
                 minutes = (monotonic() - begin) / 60 * left / done
-                print(f"{name} is done; runs left: {left}, in about {minutes:.0f} minutes",
-                      flush=True)
+                print(f"{name} is done; {left} are left, about {minutes:.0f} minutes", flush=True)
+            pool.close()                        # let the processes end: one that is stopped while
+            pool.join()                         # it reports would leave the others waiting
     return {name: [train.load(jobs[name, seed][0]) for seed in seeds] for name in arms}
 
 
