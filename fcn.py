@@ -1,7 +1,8 @@
 """Sparse token selection by fully-connected ReLU nets, and a lower bound on their loss.
 
 Companion to "Transformers Provably Learn Sparse Token Selection While Fully-Connected Nets
-Cannot" (Wang, Wei, Hsu, Lee, ICML 2024).  NumPy only.  `python fcn.py` gives a short tour.
+Cannot" (Wang, Wei, Hsu, Lee, ICML 2024, arXiv:2406.06893).  NumPy only.  MIT licence.
+`python fcn.py` gives a short tour.
 
 The task is STS_q(X, y) = (1/q) sum_{i in y} x_i (Definition 1), the mean of the q tokens whose
 positions are in y.  Throughout this file we have:
@@ -18,10 +19,9 @@ positions are in y.  Throughout this file we have:
     a_l          h_{l-1} weight_l + bias_l, and h_l = relu(a_l)         (n, width of layer l)
     f            the output, a_l of the last layer                      (n, d)
 
-As public summaries have it, the paper proves a width of Omega(T d).  `width_lower_bound` is a
-bound for Gaussian X and uniform y, with its constants (derived here), and `constructed_fcn` gives
-a net of width T d that is exact for bounded tokens.  The inputs of a net, its layers and its
-initial weights are our choice.
+The paper proves that nets need a width of Omega(T d).  `width_lower_bound` is a bound of this
+order with its constants, for Gaussian X and uniform y (derived here); `constructed_fcn` gives a net
+of width T d that is exact for bounded tokens.  Inputs, layers and initial weights are our choice.
 """
 
 import math
@@ -100,7 +100,7 @@ def loss(params, X, y):
     The zero predictor, f = 0, has the expected loss d / (2q).
     """
     f, _ = forward(params, encode(X, y))
-    return 0.5 * ((f - sts_target(X, y)) ** 2).sum() / len(X)
+    return 0.5 * ((f - sts_target(X, y).reshape(f.shape)) ** 2).sum() / len(X)
 
 
 def loss_and_grads(params, X, y):

@@ -5,7 +5,7 @@
     python plots.py --quick              all of them on small tasks, into runs/quick/
     python plots.py --run runs/NAME.npz  a run of train.py, beside its file
 
-Every curve has seeds 3, 4 and 5; settings were chosen with seeds 0, 1 and 2.  Finished runs stay in
+Every curve has seeds 3, 4 and 5; settings were chosen with seeds 0, 1 and 2.  Runs are kept in
 runs/figures/ or runs/quick/ until their settings change: delete them if you change the program.
 """
 
@@ -13,12 +13,13 @@ import train        # before NumPy, since it sets the number of threads
 
 import argparse
 import os
-import sys
 import textwrap
 from contextlib import suppress
-from multiprocessing import Pool, parent_process
+from functools import partial
+from multiprocessing import Pipe, Process, connection, parent_process
 from pathlib import Path
 from signal import SIG_IGN, SIGINT, signal
+from threading import Thread
 from time import monotonic
 
 if __name__ == "__main__":
@@ -27,6 +28,7 @@ if __name__ == "__main__":
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.colors import SymLogNorm
+from matplotlib.ticker import PercentFormatter
 
 import fcn
 import sts
@@ -36,16 +38,11 @@ import sts
 FULL = {"full model": {                                                     # Figures 1 and 3
     "attend_to_query": True, "query": "mean", "law": "orthonormal", "d_e": 200, "init_std": 0.02,
     "fresh": True, "lr": 9.0, "steps": 16000, "evaluations": 30, "eval_draws": 1, "q_test": []}}
-GD = {                                                                      # Figures 2 and 4
-    "gd stochastic": {"d_e": 500, "draws": 4, "fresh": True, "lr": 5.0, "steps": 24000,
-                      "evaluations": 40},
-    "gd fixed": {"d_e": 500, "pe": "fixed", "fresh": True, "lr": 5.0, "steps": 24000,
-                 "evaluations": 40}}
-ADAM = {                                                                    # Figure 5
-    "adam stochastic": {"d_e": 500, "draws": 4, "fresh": True, "optimizer": "adam", "lr": 0.004,
-                        "steps": 4000, "evaluations": 40},
-    "adam fixed": {"d_e": 500, "pe": "fixed", "fresh": True, "optimizer": "adam", "lr": 0.004,
-                   "steps": 4000, "evaluations": 40}}
+SIGNS = {"d_e": 500, "fresh": True, "evaluations": 40}                      # Figures 2, 4 and 5
+SLOW = SIGNS | {"lr": 5.0, "steps": 24000}
+FAST = SIGNS | {"lr": 0.004, "steps": 4000, "optimizer": "adam"}
+GD = {"gd stochastic": SLOW | {"draws": 4}, "gd fixed": SLOW | {"pe": "fixed"}}             # 2, 4
+ADAM = {"adam stochastic": FAST | {"draws": 4}, "adam fixed": FAST | {"pe": "fixed"}}       # 5
 QUICK = {                                                                   # what --quick changes
     "full model": {"T": 20, "d": 3, "q": 2, "d_e": 40, "lr": 4.0, "steps": 2000},
     **dict.fromkeys(GD, {"T": 50, "d_e": 100, "lr": 2.0, "steps": 2000}),
@@ -70,12 +67,6 @@ def smooth_loss(run):
     return np.array([part.mean() for part in t]), np.array([run["loss"][p].mean() for p in t])
 
 
-def shares(runs, T, q):
-    """The errors over d/(2q) on the test with length T and subset size q (seeds, evaluations)."""
-    column = runs[0]["tests"].tolist().index([T, q])
-    return np.array([run["error"][:, column] * 2 * q / run["config"].d for run in runs])
-
-
 def band(axis, x, curves, color, **style):
     """A line for the mean of the curves of all seeds, and a band for their range."""
     axis.plot(x, curves.mean(0), color=color, **style)
@@ -94,7 +85,7 @@ def caption(figure, text, c=None):
     if c:
         size = f"$d_e$ = {c.d_e}" if c.model == "attention" else f"hidden units: {c.hidden}"
         text += (f" T = {c.T}, q = {c.q}, d = {c.d}, {size}, "
-                 f"{train.OPTIMIZERS[c.optimizer]}, lr = {c.lr:.3g}, "
+                 f"{train.OPTIMIZERS[c.optimizer][0]}, lr = {c.lr:.3g}, "
                  f"{'fresh batches' if c.fresh else 'one full batch'} of {c.batch} sequences.")
     text = text.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
     figure.supxlabel(textwrap.fill(text, int(9.5 * figure.get_figwidth())), fontsize=14)
@@ -127,49 +118,43 @@ def figure_1(runs):
     right.legend(loc="center right")
     caption(figure, "Full model, mean query, stochastic orthonormal encodings, random start. "
             f"A shade for each of {len(runs)} seeds.", c)
-    figure.suptitle("With the mean query the loss of the full model falls like 1/t")
     return figure
 
 
-def panel(axis, stochastic, fixed, T, q):
-    """The errors of both kinds of encodings on one test, as means and ranges of all seeds."""
-    c, t = fixed[0]["config"], fixed[0]["eval_step"]
-    band(axis, t, shares(stochastic, T, q), STOCHASTIC, label="stochastic")
-    band(axis, t, shares(fixed, T, q), FIXED, linestyle="--", label="fixed")
+def panel(axis, stochastic, fixed, k):
+    """The errors of both kinds of encodings on test k, as means and ranges of all seeds."""
+    c, t, (T, q) = fixed[0]["config"], fixed[0]["eval_step"], fixed[0]["tests"][k]
+    errors = [np.array([run["error"][:, k] for run in runs]) for runs in (stochastic, fixed)]
+    band(axis, t, errors[0], STOCHASTIC, label="stochastic")
+    band(axis, t, errors[1], FIXED, linestyle="--", label="fixed")
     dotted_line(axis, 1, "zero predictor" if axis.get_subplotspec().is_first_col() else "")
     if T > c.T:
-        level = 0.15 * 2 * q / c.d                      # the constant of the paper's caption
-        axis.axhline(level, color=THEORY, linewidth=1, label=f"0.15 =\n{level:g} d/(2q)")
+        axis.axhline(0.15 * 2 * c.q / c.d, color=THEORY, linewidth=1, label="loss 0.15")   # paper's
     axis.set(title=f"$T_{{test}}$ = {T}" if q == c.q else f"$q_{{test}}$ = {q}", xlabel="step t",
              xticks=np.linspace(0, c.steps, 3))
+    axis.yaxis.set_major_formatter(PercentFormatter(1))
     axis.margins(y=0.12)
 
 
-def error_panels(stochastic, fixed, rows, scale, headline):
-    """A panel for each test: row 1 has the trained task and longer sequences, row 2 other sizes."""
-    c, tests = stochastic[0]["config"], stochastic[0]["tests"].tolist()
+def error_panels(runs, rows, scale):
+    """Figures 2, 4, 5: in row 1 the trained task and longer sequences, in row 2 other sizes."""
+    stochastic, fixed = runs.values()
+    c, tests = stochastic[0]["config"], len(stochastic[0]["tests"])
     figure, axes = plt.subplots(rows, 5, figsize=(11, 2 + 2.6 * rows), sharey="row", squeeze=False)
-    for axis, test in zip(axes.flat, tests):
+    for k, axis in enumerate(axes.flat[:tests]):
         axis.set_yscale(scale)
-        panel(axis, stochastic, fixed, *test)
+        panel(axis, stochastic, fixed, k)
     axes[0, 0].set_title("the trained task")
     for axis in axes[:, 0]:
-        axis.set(ylabel="error over d/(2q)", ylim=(0, None) if scale == "linear" else None)
-    for axis in axes.flat[len(tests):]:
+        axis.set(ylabel="error", ylim=(0, None) if scale == "linear" else None)
+    for axis in axes.flat[tests:]:
         axis.set_axis_off()                             # room for the legend
     corner = axes[0, 0] if rows == 1 else axes[1, 4]
     corner.legend(*axes[0, 4].get_legend_handles_labels(), loc="center right", handlelength=0.8,
                   handletextpad=0.3, borderaxespad=0, borderpad=0)
     caption(figure, f"Mean and range of {len(fixed)} seeds, {c.eval_sequences} sequences in a test."
             f" Random signs; stochastic: {c.draws} draws in a step, {c.eval_draws} in a test.", c)
-    figure.suptitle(headline)
     return figure
-
-
-def figure_2(runs):
-    """Longer sequences."""
-    return error_panels(runs["gd stochastic"], runs["gd fixed"], 1, "linear",
-                        "On longer sequences fixed encodings stay above a constant")
 
 
 def figure_3(runs):
@@ -195,107 +180,137 @@ def figure_3(runs):
                     ticks=[-10, -1, -0.1, 0, 0.1, 1, 10], format="%g")
     caption(figure, f"Full model as in Figure 1, seed {c.seed}. Shown are the {c.d} token "
             f"coordinates and 25 of {c.d_e} encoding coordinates.")
-    figure.suptitle("The identity grows in W and in V; other entries stay small, but not 0")
     return figure
 
 
-def figure_4(runs):
-    """Longer sequences and other subset sizes."""
-    return error_panels(runs["gd stochastic"], runs["gd fixed"], 2, "log", "Other subset sizes: "
-                        "both errors fall. Longer sequences: fixed encodings stay high")
-
-
-def figure_5(runs):
-    """The same with Adam."""
-    return error_panels(runs["adam stochastic"], runs["adam fixed"], 2, "log", "With Adam, too, "
-                        "fixed encodings stay high on longer sequences, and fall on other sizes")
+FIGURES = {     # number: its function, the runs that it shows, its headline
+    "1": (figure_1, FULL, "With the mean query the loss of the full model falls like 1/t"),
+    "2": (partial(error_panels, rows=1, scale="linear"), GD,
+          "On longer sequences fixed encodings stay above a constant"),
+    "3": (figure_3, FULL, "The identity grows in W and in V; other entries stay small, but not 0"),
+    "4": (partial(error_panels, rows=2, scale="log"), GD,
+          "Other subset sizes: both errors fall. Longer sequences: fixed encodings stay high"),
+    "5": (partial(error_panels, rows=2, scale="log"), ADAM,
+          "With Adam, too, fixed encodings stay high on longer sequences, and fall on other sizes")}
 
 
 @in_style
 def one_run(run):
     """A run of train.py: its loss, its errors, and attention on one new sequence."""
-    c = run["config"]
+    c, zero = run["config"], run["config"].d / (2 * run["config"].q)    # the expected loss of f = 0
     figure, (left, middle, *right) = plt.subplots(1, 2 + (c.model == "attention"), figsize=(11, 5))
-    left.plot(run["loss"], color=THEORY, linewidth=1)
+    left.plot(run["loss"] / zero, color=THEORY, linewidth=1)
     for (T, q), errors in zip(run["tests"], run["error"].T):
         if q == c.q:
             middle.plot(run["eval_step"], errors, label=f"T = {T}")
     if c.model == "fcn":
-        middle.axhline(fcn.width_lower_bound(len(run["bias_1"]), c.T, c.d, c.q), color=THEORY,
-                       linestyle="--", label="bound for this width")
+        bound = fcn.width_lower_bound(len(run["bias_1"]), c.T, c.d, c.q) / zero
+        middle.axhline(bound, color=THEORY, linestyle="--", label="bound for this width")
     middle.legend()
-    for axis, title in (left, "training loss"), (middle, "error"):
-        dotted_line(axis, c.d / (2 * c.q))
+    for axis, title in (left, "training loss, of d/(2q)"), (middle, "error"):
+        dotted_line(axis, 1)
         axis.set(title=title, xlabel="step t", xticks=np.linspace(0, c.steps, 3),
                  ylim=(0, 1.12 * axis.get_ylim()[1]))
+        axis.yaxis.set_major_formatter(PercentFormatter(1))
     for axis in right:
         X, y, E = train.held_out(run, 0, draws=1)
         P = sts.attention(run["W"], X, y, E[0], c.attend_to_query, c.query)[0]
-        axis.bar(range(len(P)), P, width=1,
-                 color=[STOCHASTIC if j in y[0] else "#BBBBBB" for j in range(len(P))])
+        axis.vlines(range(len(P)), 0, P, color="#888888", linewidth=1)
+        axis.vlines(y[0], 0, P[y[0]], color=STOCHASTIC, linewidth=4)
         dotted_line(axis, 1 / c.q, "1/q")
         axis.set(title="attention on one new sequence", xlabel="position (blue: selected)",
                  ylim=(0, 1.12 * max(1 / c.q, P.max())))
-    kind = "A net" if c.model == "fcn" else f"{c.pe} encodings".capitalize()
-    text = {"Fixed encodings": f"Law: {c.law}.", "Stochastic encodings": f"Law: {c.law}; draws: "
-            f"{c.draws} in a step, {c.eval_draws} in a test, 1 for the attention."}.get(kind, "")
+    name, text = f"{c.pe} encodings".capitalize(), f"Law: {c.law}."
+    if c.model == "fcn":
+        name, text = "A net", ""
+    elif c.pe == "stochastic":
+        text += f" Draws: {c.draws} in a step, {c.eval_draws} in a test, 1 for the attention."
     caption(figure, text, c)
-    figure.suptitle(f"{kind} after {run['t']} steps")
-    figure.draw_without_rendering()                     # ticks are made now, in this style
+    figure.suptitle(f"{name} after {run['t']} steps")
+    for axis in figure.axes:
+        axis.tick_params(labelsize=14)                  # else a user's style counts the ticks
+    figure.draw_without_rendering()
     return figure
 
 
-FIGURES = {"1": (figure_1, FULL), "2": (figure_2, GD), "3": (figure_3, FULL), "4": (figure_4, GD),
-           "5": (figure_5, ADAM)}                       # the function, and the runs that it needs
+# Training them, each in a process of its own
+
+def train_one(path, settings, result):
+    """What a process does: train a run, and send "", or what went wrong."""
+    def end_with_main():
+        parent_process().join()
+        os._exit(1)
+
+    signal(SIGINT, SIG_IGN)                             # Ctrl-C ends the main process
+    Thread(target=end_with_main, daemon=True).start()
+    try:
+        train.train(path=path, **settings)
+        result.send("")
+    except (ArithmeticError, ValueError, MemoryError, OSError) as problem:
+        result.send(str(problem) or type(problem).__name__)
 
 
-# Training them
-
-def is_kept(path, settings):
-    """Whether this file holds a finished run.  Raises ValueError for a wrong setting."""
-    c = train.Settings(**settings)
-    with suppress(OSError, ValueError):         # there is no file, or an older program's
-        run = train.load(path)
-        return run["config"] == c and run["t"] == c.steps
-    return False
-
-
-def train_and_save(path_and_settings):
-    """Train a run in a process of its own, and save it; returns its name."""
-    (path, settings), main = path_and_settings, parent_process()    # ends if that has been killed
-    train.save(train.train(lambda run: main.is_alive() or sys.exit(), **settings), path)
-    return path.stem
+def train_all(jobs):
+    """Train all jobs (path, settings).  Raises ChildProcessError, and ends all, if one fails."""
+    begin, waiting, running = monotonic(), list(jobs), {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < min(CORES, 60):    # Windows can wait for no more
+                path, settings = waiting.pop(0)
+                receiver, sender = Pipe(duplex=False)
+                process = Process(target=train_one, args=(path, settings, sender), name=path.stem)
+                process.start()
+                sender.close()                          # so the pipe ends if the process does
+                running[receiver] = process
+            for receiver in connection.wait(running):
+                name = running[receiver].name
+                problem = 'its process has ended.  (A script needs: if __name__ == "__main__")'
+                with suppress(EOFError):
+                    problem = receiver.recv()
+                if problem:
+                    raise ChildProcessError(f"{name}: {problem}")
+                running.pop(receiver).join()
+                left = len(waiting) + len(running)
+                minutes = (monotonic() - begin) / 60 * left / (len(jobs) - left)
+                print(f"{name} is done; {left} are left, about {minutes:.0f} minutes", flush=True)
+    finally:
+        for process in running.values():
+            process.terminate()
+            process.join()
 
 
 def trained(arms, folder=train.RUNS / "figures", seeds=SEEDS):
-    """The runs of each arm, one for each seed.  Missing ones are trained first, on all cores."""
+    """The runs of each arm, one for each seed.  Missing ones are trained first.
+
+    Raises ValueError for a wrong setting, ChildProcessError if a run fails.
+    """
+    if parent_process():                # a process reads a script that does not guard this call
+        os._exit(1)
     jobs = {(name, seed): (folder / f"{name} seed {seed}.npz", settings | {"seed": seed})
             for name, settings in arms.items() for seed in seeds}
-    missing = [job for job in jobs.values() if not is_kept(*job)]
+    missing = []
+    for path, settings in jobs.values():
+        c, run = train.Settings(**settings), {"config": None}
+        with suppress(OSError, ValueError):             # there is no file, or an older program's
+            run = train.load(path)
+        if run["config"] != c:
+            path.unlink(missing_ok=True)
+        if run["config"] != c or run["t"] < c.steps:
+            missing.append((path, settings))
     print(f"{len(jobs) - len(missing)} of {len(jobs)} runs are in {folder} already", flush=True)
-    if missing:
-        begin = monotonic()
-        with Pool(CORES, signal, (SIGINT, SIG_IGN)) as pool:    # Ctrl-C reaches this process alone
-            for done, name in enumerate(pool.imap_unordered(train_and_save, missing), 1):
-                left = len(missing) - done
-                minutes = (monotonic() - begin) / 60 * left / done
-                print(f"{name} is done; {left} are left, about {minutes:.0f} minutes", flush=True)
-            pool.close()                        # let the processes end: one that is stopped while
-            pool.join()                         # it reports would leave the others waiting
+    train_all(missing)
     return {name: [train.load(jobs[name, seed][0]) for seed in seeds] for name in arms}
 
 
-@in_style
-def picture(plot, path, headline=None):
-    """Save the figure that plot() makes; it may have a headline of its own."""
+def save(figure, path):
+    """Write a figure to a file, print its path, and close it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure = plot()
-    figure.suptitle(headline or figure.get_suptitle())
     figure.savefig(path)
     plt.close(figure)
     print(path, flush=True)
 
 
+@in_style
 def main():
     """Plot the figures, or the run, that the command line names."""
     parser = argparse.ArgumentParser(usage="%(prog)s [FIGURE ...] [--FLAGS]", allow_abbrev=False)
@@ -310,8 +325,10 @@ def main():
         parser.error("--run goes neither with figures nor with --quick")
     try:
         if args.run:
-            run = train.load(args.run)
-            picture(lambda: one_run(run), args.run.with_suffix(f".{args.format}"))
+            picture = args.run.with_suffix(f".{args.format}")
+            if picture == args.run:
+                parser.error(f"--run {args.run}: the picture would replace the run; rename it")
+            save(one_run(train.load(args.run)), picture)
             return
         names, change = args.names or list(FIGURES), QUICK if args.quick else {}
         kept = train.RUNS / ("quick" if args.quick else "figures")
@@ -319,12 +336,12 @@ def main():
         runs = trained({arm: settings | change.get(arm, {}) for name in names
                         for arm, settings in FIGURES[name][1].items()}, kept)
         for name in names:
-            picture(lambda: FIGURES[name][0](runs), out / f"figure_{name}.{args.format}",
-                    "A small task (--quick)" if args.quick else None)
+            plot, arms, headline = FIGURES[name]
+            figure = plot({arm: runs[arm] for arm in arms})
+            figure.suptitle("A small task (--quick)" if args.quick else headline)
+            save(figure, out / f"figure_{name}.{args.format}")
     except KeyboardInterrupt:
-        parser.exit(1, "\ninterrupted; the same command goes on with the runs that are left\n")
-    except BrokenPipeError:                     # `| head` has stopped reading
-        os._exit(1)
+        parser.exit(1, "\ninterrupted; the same command goes on\n")
     except (ArithmeticError, ValueError, MemoryError, OSError) as problem:
         parser.error(problem)
 

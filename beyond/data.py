@@ -71,10 +71,9 @@ def figure():
         medians = []
         for N in sizes:
             found = runs[f"data {name} {N}"]
-            errors = plots.shares(found, c.T, c.q)[:, -1]
+            errors = np.array([run["error"][-1, 0] for run in found])
             losses = [run["loss"][-100:].mean() * 2 * c.q / c.d for run in found]
-            row(f"{name}, N = {N}: {(errors < 0.1).sum()} of {len(errors)} learn; error over "
-                "d/(2q)", errors)
+            row(f"{name}, N = {N}: {(errors < 0.1).sum()} of {len(errors)} learn; error", errors)
             shown = np.maximum([errors, losses], 1e-4)
             for axis, values in zip(axes, shown):
                 axis.plot([N] * len(values), values, marker, color=color, fillstyle="none")
@@ -82,8 +81,8 @@ def figure():
         for axis, line in zip(axes, np.transpose(medians)):
             axis.plot(sizes, line, color=color, marker=marker, markevery=[0],
                       fillstyle="none", label=name)
-    for axis, name in zip(axes, ("test error", "training loss")):
-        axis.set(title=f"{name} over d/(2q)", xscale="log", yscale="log", ylim=(5e-5, 30),
+    for axis, name in zip(axes, ("test error", "training loss over d/(2q)")):
+        axis.set(title=name, xscale="log", yscale="log", ylim=(5e-5, 30),
                  xlabel="training sequences N")
         axis.set_xticks([4, 16, 64, 256, 1024, 4096], [4, 16, 64, 256, 1024, 4096])
         axis.minorticks_off()

@@ -93,7 +93,7 @@ def demo():
 # Training
 
 def end_errors(run, T_test):
-    """The errors over d/(2q) at length T_test of a run's last weights, and with scaled logits."""
+    """The errors at length T_test of a run's last weights, and with scaled logits."""
     q = run["config"].q
     factors = np.float32([1, length_factor(run, T_test, q)])
     return [end_error(run | {"W": factor * run["W"]}, T_test, q, n=max(64, 800_000 // T_test))
@@ -112,10 +112,10 @@ def figure():
         for k, (line, name) in enumerate((("s--", pe), ("o-", f"{pe}, scaled logits"))):
             axis.plot(lengths, errors[:, :, k].mean(axis=0), line, color=color, label=name)
             for T, column in zip(lengths, errors[:, :, k].T):
-                row(f"{name}: error over d/(2q) at T = {T}", column)
+                row(f"{name}: error at T = {T}", column)
     plots.dotted_line(axis, 1, "")
     axis.text(c.T, 1.05, "zero predictor")
-    axis.set(xlabel="$T_{test}$", xscale="log", yscale="log", ylabel="error over d/(2q)")
+    axis.set(xlabel="$T_{test}$", xscale="log", yscale="log", ylabel="error")
     axis.set_xticks(ticks, [f"{T:,}" for T in ticks])
     axis.minorticks_off()
     axis.yaxis.set_major_formatter(lambda error, _: f"{100 * error:g}%")

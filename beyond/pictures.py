@@ -1,6 +1,6 @@
 """Draw the model, the class run and who makes it fast, and its movie:  python beyond/pictures.py"""
 
-from common import multiples        # first: it finds plots.py, and gives NumPy one thread
+from common import main, multiples          # first: it finds plots.py, and gives NumPy one thread
 import plots
 
 import matplotlib.pyplot as plt
@@ -67,6 +67,7 @@ def model(run):
         axes[name].set_title(title)
     plots.caption(figure, f"Blue: selected. Red: above 0. After {c.steps} steps with orthonormal "
                   f"encodings, T = {c.T}, d = {d}, $d_e$ = {c.d_e}.")
+    figure.suptitle(r"$f = V Z\ \mathrm{softmax}(Z^T W z_{query})$: W compares, V copies")
     return figure
 
 
@@ -152,6 +153,7 @@ def class_run(run):
              yticks=np.linspace(0, 1, 6))
     axis.legend(title="half of d/(2q) is left at step", loc="upper center")
     plots.caption(figure, "Stochastic orthonormal encodings.", c)
+    figure.suptitle("Who made it 90 times as fast? V, then a and V together")
     return figure
 
 
@@ -159,17 +161,14 @@ def make():
     """Train on the two small tasks, and draw all three."""
     folder, states = plots.HERE / "figures", []
     run = train.train(lambda run: states.append(dict(run)), **CLASS)
-    plots.picture(lambda: class_run(run), plots.HERE / "beyond" / "figures" / "class.png",
-                  "Who made it 90 times as fast? V, then a and V together")
-    plots.picture(lambda: model(train.train(**TASK)), folder / "model.png",
-                  r"$f = V Z\ \mathrm{softmax}(Z^T W z_{query})$: W compares, V copies")
-    with plt.style.context(["default", plots.STYLE]):
-        frames = [Image.fromarray(np.array(figure.canvas.buffer_rgba())).convert("RGB")
-                  for figure in movie(states)]
+    plots.save(class_run(run), plots.HERE / "beyond" / "figures" / "class.png")
+    plots.save(model(train.train(**TASK)), folder / "model.png")
+    frames = [Image.fromarray(np.array(figure.canvas.buffer_rgba())).convert("RGB")
+              for figure in movie(states)]
     pauses = [1500, 1000, *[125] * (len(frames) - 2), 1500]     # milliseconds; it begins with the
     frames[-1].save(folder / "movie.gif", save_all=True, append_images=frames,      # last frame, as
                     duration=pauses, loop=0)                        # a page may show the first only
 
 
 if __name__ == "__main__":
-    make()
+    main(__doc__, make)
