@@ -16,6 +16,7 @@ import pytest
 
 import claims
 import converge
+import coverage
 import data
 import explore
 import fixed
@@ -53,14 +54,15 @@ def all_encodings(law, T, d_e):
                      for signs in itertools.product((-1, 1), repeat=T)])
 
 
-def follow(path, E, d, q, lr, inside=True, onehot=None, **model):
+def follow(path, E, d, q, lr, inside=True, J=None, **model):
     """Gradient descent from zero on all entries of W and V has to go along path (L, a, alpha).
 
-    The mean over the encodings E (number, T, d_e) is inside or outside the loss.  Returns W, V at
-    the end of the path.
+    The mean over the encodings E (number, T, d_e) is inside or outside the loss; J (d_e, d_e) takes
+    the place of the identity in W*.  Returns W, V at the end of the path.
     """
     X, y = all_sequences(E.shape[1], d, q)
-    W_star, V_star = sts.ground_truth(d, E.shape[2], onehot)
+    W_star, V_star = sts.ground_truth(d, E.shape[2])
+    W_star[d:, d:] = np.eye(E.shape[2]) if J is None else J
     W, V = np.zeros_like(W_star), np.zeros_like(V_star)
     for t, (L_exact, a, alpha) in enumerate(path.T):
         parts = [sts.loss_and_grads(W, V, X, y, e, **model) for e in ([E] if inside else E)]
@@ -79,7 +81,7 @@ def follow(path, E, d, q, lr, inside=True, onehot=None, **model):
 def test_one_hot_descent_is_two_numbers():
     T, d, q, lr = 6, 2, 3, 0.5
     path = descend(lr, 100, T - 1, T, d, q)
-    W, V = follow(path, np.eye(T)[None], d, q, lr, onehot=T)
+    W, V = follow(path, np.eye(T)[None], d, q, lr, J=np.eye(T) - 1 / T)
     c = train.Settings(T=T, d=d, q=q, d_e=T, pe="onehot")
     assert multiples({"config": c, "W": W, "V": V}) == pytest.approx(path[1:, -1])
 
@@ -315,6 +317,44 @@ def test_a_run_of_train_py_has_the_errors_of_the_recursion():
     assert t == c.steps and exact[0] < 0.5
     ratio = fixed.new_over_trained(E, 12, E[:12].T @ C @ E[:12])
     assert fixed.new_over_trained(E, 12, run["W"][3:, 3:]) == pytest.approx(ratio, rel=0.05)
+
+
+# coverage.py
+
+@pytest.mark.parametrize("update", (train.gradient_descent, train.adam))
+def test_only_the_span_of_the_encodings_of_training_is_seen(update):
+    """By gradient descent, though W's token-PE block and V_e move, too; Adam leaves the span."""
+    rng, run = np.random.default_rng(0), {"W": np.zeros((7, 7)), "V": np.zeros((2, 7)), "t": 0}
+    span, (X, y) = rng.standard_normal((3, 5)), sts.sample_sts(rng, 4, 6, 2, 2)
+    for t in range(30):
+        E = rng.standard_normal((6, 3)) @ span
+        _, dW, dV = sts.loss_and_grads(run["W"], run["V"], X, y, E)
+        run |= update(run, {"W": dW, "V": dV}, 0.1) | {"t": t + 1}
+    E, (X, y) = rng.standard_normal((8, 5)), sts.sample_sts(rng, 9, 8, 2, 2)
+    f, of_span = (sts.output(run["W"], run["V"], X, y, E @ Q)
+                  for Q in (np.eye(5), np.linalg.pinv(span) @ span))
+    assert np.allclose(f, of_span, rtol=0, atol=1e-13) == (update is train.gradient_descent)
+    assert min(abs(block).max() for block in (f, run["W"][:2, 2:], run["V"][:, 2:])) > 0.01
+
+
+CENTRED, ORDERS = np.eye(3) - 1 / 3, np.array(list(itertools.permutations(range(3))))
+
+
+@pytest.mark.parametrize("E, J", (
+    (np.eye(5)[list(itertools.permutations(range(5), 3))], np.eye(5) - 1 / 5),      # 3 of 5 a step
+    (np.eye(3)[ORDERS], CENTRED),                               # one set, in a new order at each
+    (np.eye(6)[[[0, 1, 2], [3, 4, 5]]], np.kron(np.eye(2), CENTRED)),               # two sets
+    (np.pad(all_encodings("orthonormal", 3, 3), ((0, 0), (0, 0), (0, 2))), np.diag([1, 1, 1, 0, 0]))
+), ids=("some", "shuffled", "sets", "half"))
+def test_other_ways_to_draw_encodings_are_two_numbers(E, J):
+    follow(descend(3.0, 22, J.trace(), 3, 2, 2), E, 2, 2, 3.0, inside=False, J=J)
+
+
+def test_old_vectors_of_all_directions_serve_longer_sequences_and_new_ones_of_half_do_not():
+    half, *_, sets, _, _ = list(coverage.draws(rng := np.random.default_rng(0), T=20).values())[2:]
+    for draw, low, high in (half, 0.5, 0.7), (sets, 0, 0.15):
+        own, longer = coverage.errors(rng, draw, steps=1000, T=20)
+        assert own < 0.1 and low < longer < high
 
 
 # converge.py, FIXED.md and its proofs
