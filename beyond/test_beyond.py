@@ -30,7 +30,7 @@ import width
 from common import end_error, multiples
 from converge import STUCK, flow
 from fixed import all_subsets, attention, curvature, late_block, late_norm
-from two_numbers import count_steps, descend, late_loss, slopes
+from two_numbers import count_steps, descend, held, late_loss, slopes
 
 
 def all_sequences(T, d, q):
@@ -164,13 +164,15 @@ def test_noise_makes_the_plateau_of_train_py_longer_by_the_derived_factor(n, K, 
     assert math.isclose(plateau.delays(runs, N).mean(), delay, rel_tol=0.05)
 
 
-def test_noise_in_the_token_PE_block_is_what_makes_the_plateau_longer():
+def test_noise_in_the_token_PE_block_is_what_makes_the_plateau_longer_and_acts_through_V():
     settings = common.UNTESTED | {"d_e": 100, "law": "orthonormal", "lr": 1.0, "T": 50,
                                   "batch": 32, "steps": 1600}
-    runs = train.train(**settings), plateau.without_noise(**settings)
-    noisy, held = plateau.delays(runs, 100)
-    assert 1.7 < noisy < 2.3 and 0.9 < held < 1.1               # by the formula 1.78 and 1
+    runs = train.train(**settings), plateau.trained_held("token-PE", **settings)[0]
+    noisy, quiet = plateau.delays(runs, 100)
+    assert 1.7 < noisy < 2.3 and 0.9 < quiet < 1.1              # by the formula 1.78 and 1
     np.testing.assert_allclose(*[run["loss"][:2] for run in runs])      # W is 0 in these two steps
+    _, a = plateau.trained_held("V", **settings)
+    assert a[-1] == pytest.approx(descend(1.0, 1600, 100, 50, 5, 3, held)[1, -1], rel=0.03)
 
 
 # lengths.py, data.py
