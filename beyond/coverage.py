@@ -46,7 +46,7 @@ def demo():
         print(*(f"{error_of(attention(a[t] * J[:len(y.T), :len(y.T)], y), alpha[t], y):8.1%}"
                 for t in TIMES for y in (Y, long)), name)
     print("\nOne fixed set of random signs, 6000 steps: errors at T on this set and on a new one;\n"
-          "B is free in training, or held at multiples of I.\n\n   d_e  free   new  held   new")
+          "W's PE-PE block is free, or held at multiples of I.\n\n   d_e  free   new  held   new")
     for d_e in 40, 60, 100:
         E = rng.choice([-1, 1], (2 * T, d_e)) / d_e ** 0.5
         *_, (_, C, alpha) = descend(E, T, D, Q, LR, 6000, rng, pace=8)
