@@ -23,8 +23,8 @@ smaller.  But s stays as it was if e^a grows like (T_test - q_test)/q_test, so i
     a' = a + ln[(T_test - q_test) q / (q_test (T - q))]
 
 At a longer T_test the first part is then that of training, and the second one is smaller.  With
-random signs this needs the mean of many draws: in one draw a larger a makes selected logits more
-unequal (width.py).  Fixed encodings are in fixed.py.
+random signs this needs the mean of many draws, since in one a larger a makes selected logits more
+unequal (width.py), and a large d_e, since unselected logits spread.  Fixed encodings: fixed.py.
 """
 
 from common import end_error, main, row     # first: NumPy gets one thread
@@ -35,7 +35,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import plots
-from two_numbers import descend
+import two_numbers
+import width
 
 
 def stochastic_loss(a, alpha, T_test, d, q_test):
@@ -69,25 +70,25 @@ def length_factor(run, T_test, q_test):
 
 
 def demo():
-    """Print the errors at longer lengths and a larger size, and what scaled logits mend."""
-    T, d, q, d_e, lr, steps = 200, 5, 3, 400, 5.0, 100_000
-    print(f"Gradient descent on the population loss, {T = }, {d = }, {q = }, {d_e = }, {lr = :g}:\n"
-          "errors over d/(2 q_test), with stochastic orthonormal encodings.\n\n"
-          "    step       a   alpha   T=200   T=300   T=400   q_test=8")
-    _, a, alpha = descend(lr, steps, d_e, T, d, q)
-    for t in 1000, 3000, 10_000, 30_000, 100_000:
-        errors = [stochastic_loss(a[t], alpha[t], *test) * 2 * test[2] / d
-                  for test in ((200, d, q), (300, d, q), (400, d, q), (T, d, 8))]
-        print(f"  {t:6}  {a[t]:6.3f}  {alpha[t]:6.3f}" + "   {:.3f}   {:.3f}   {:.3f}      {:.3f}"
-              .format(*errors))
-    a, alpha = a[10_000], alpha[10_000]
-    print("\nThe weights of step 10,000 on longer sequences, as they are, and with scaled logits;\n"
-          "orthonormal encodings, with d_e at least T.\n\n       T     error   factor     error")
+    """Print errors at longer lengths as they are, and with scaled logits."""
+    T, d, q, d_e, steps = 200, 5, 3, 400, 10_000
+    a, alpha = two_numbers.descend(5.0, steps, d_e, T, d, q)[1:, -1]
+    print(f"Stochastic orthonormal encodings, {T = }, {q = }, {d_e = }, lr 5, step {steps}:\n"
+          "errors on longer sequences as they are, and with scaled logits.\n\n"
+          "       T     error   factor     error")
     for T_test in T, 2 * T, 5 * T, 20 * T, 500 * T:
         more = scaled(a, T, q, T_test, q)
         print("  {:6d}   {:.5f}   {:.3f}   {:.5f}".format(
             T_test, stochastic_loss(a, alpha, T_test, d, q) * 2 * q / d, more / a,
             stochastic_loss(more, alpha, T_test, d, q) * 2 * q / d))
+    print("\nRandom signs, T = 20,000, the best weights for one draw at T = 200.  Errors: as they\n"
+          "are, 16 draws; with scaled logits, 16 draws and one.\n\n   d_e   as is  scaled     one")
+    rng = np.random.default_rng(0)
+    for d_e in 60, 170, 500:
+        a, alpha = width.best_weights(width.random_scores(rng, T, d_e, q), q, 1)
+        scores, more = width.random_scores(rng, 20_000, d_e, q, 100), scaled(a, T, q, 20_000, q)
+        print(f"  {d_e:4}", *(f"{width.signs_error(b, alpha, scores, q, K):#7.2g}"
+                              for b, K in ((a, 16), (more, 16), (more, 1))), flush=True)
 
 
 # Training

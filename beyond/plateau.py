@@ -9,7 +9,7 @@ here, for gradient descent with keys Z from W = V = 0, one-hot or stochastic ort
 and U the sum of the selected ones.  For random signs it is an approximation, with N = d_e.
 """
 
-from common import UNTESTED, main, row     # first: NumPy gets one thread
+from common import UNTESTED, main, multiples, row     # first: NumPy gets one thread
 
 import math
 
@@ -18,7 +18,7 @@ import numpy as np
 
 import plots
 import train
-from two_numbers import ENCODINGS, count_steps, delays
+from two_numbers import ENCODINGS, count_steps, delays, descend, held, slopes
 
 
 def flow_steps(share, T, d, q, lr, N):
@@ -30,8 +30,9 @@ def flow_steps(share, T, d, q, lr, N):
     where dL/dalpha = 0, so that this is also the slope at a fixed alpha.  With steps so small that
     they are a flow, du/dt = -2 u lr/N dL/da.  The integral is
         t = N / (2 lr d (T - q)) [ q^2 (u - 1) + 2 q (T - q) ln u + (T - q)^2 (1 - 1/u) ].
-    The last term is the plateau, T N / (2 lr d): at a = 0, dL/da is -d (T - q)/T^2.  The first is
-    the tail, where 1/L grows by 4 lr / N a step.  At a = 0 the formula has L = (T - q)/T d/(2q).
+    The last term is the plateau, T N / (2 lr d): at a = 0, dL/da is -d (T - q)/T^2, for q << T
+    proportional to the attention on one token, 1/T.  The first is the tail, where 1/L grows by
+    4 lr / N a step.  At a = 0 the formula has L = (T - q)/T d/(2q).
     """
     u = (T - q) * (1 / share - 1) / q
     terms = q * q * (u - 1) + 2 * q * (T - q) * np.log(u) + (T - q) ** 2 * (1 - 1 / u)
@@ -89,6 +90,15 @@ def demo():
         steps = count_steps(0.5, T, d, q, lr, N)
         print(f"  {T:4} {lr:6.1f} {N:9} {steps:11} {closed:13.0f} {noisy:12.0f}")
 
+    def even(a, alpha, *sizes):                     # no feedback: dL/da stays that at 0, V*
+        return slopes(a, alpha, *sizes)[0], slopes(0.0, 1.0, *sizes)[1], slopes(a, alpha, *sizes)[2]
+    print("\nThe last recursion, and with one change: steps until 90%, 50% and 10% are left.\n")
+    for name, T, q, own in (("as it is", 200, 3, slopes), ("T = 100", 100, 3, slopes),
+                            ("q = 1", 200, 1, slopes), ("q = 16", 200, 16, slopes),
+                            ("V held at V*", 200, 3, held), ("dL/da held", 200, 3, even)):
+        L = descend(4.0, 6000, 170, T, d, q, own)[0] * 2 * q / d
+        print(f"  {name:12}", *(f"{(L <= share).argmax():6}" for share in (0.9, 0.5, 0.1)))
+
 
 # Training
 
@@ -102,19 +112,19 @@ ARMS = {f"plateau {name} {lr} {n} {K}": UNTESTED | settings | {
     "lr": lr, "batch": n, "draws": K,
     "steps": int(2 * plateau(settings["T"], 5, 3, lr, n, N, K))}        # twice the plateau
     for name, (settings, N, points) in CURVES.items() for lr, n, K in points}
-ARMS["plateau one full batch"] = ARMS["plateau random signs 4.0 256 1"] | {"fresh": False}
 
 
-def without_noise(steps=3200, **settings):
-    """A run whose token-PE block of W, where noise_delay has its noise, is put to 0 at each step.
-
-    On one full batch this also takes away what these sequences alone would grow there.
-    """
+def trained_held(held, steps=3200, **settings):
+    """A run in which W's "token-PE" block is held at 0, or "V" at V*, and its a at each step."""
     def hold(run):
-        run["W"][:run["config"].d, run["config"].d:] = 0
+        d, V = run["config"].d, run["V"]
+        run["W"][:d, d:] *= held != "token-PE"
+        V[:] = np.eye(*V.shape) if held == "V" else V
+        a.append(multiples(run)[0])
 
+    a = []
     return train.train(hold, **UNTESTED | {"eval_draws": 1} | settings
-                       | {"steps": steps, "evaluations": steps})
+                       | {"steps": steps, "evaluations": steps}), np.array(a)
 
 
 def figure():
@@ -141,10 +151,15 @@ def figure():
                   "encodings; first run: T = 200, random signs. Dashed: measured = predicted.")
     for noise, values in ratios.items():
         row(f"lr (d + q)/n {noise}: delay of the plateau / formula", values)
-    for text, name in ("fresh batches", "random signs 4.0 256 1"), ("one batch", "one full batch"):
-        held = [without_noise(seed=seed, fresh=text != "one batch") for seed in plots.SEEDS]
-        row(f"first run's task, {text}: plateau / that with the token-PE block at 0",
-            delays(runs[f"plateau {name}"], 170) / delays(held, 170))
+    quiet = [trained_held("token-PE", seed=seed)[0] for seed in plots.SEEDS]
+    row("first run's task, fresh batches: plateau / that with the token-PE block held",
+        delays(runs["plateau random signs 4.0 256 1"], 170) / delays(quiet, 170))
+    for block, own in ("nothing", slopes), ("token-PE", slopes), ("V", held):
+        exact = (descend(1.0, 1400, 100, 50, 5, 3, own)[1] > 1.38).argmax()
+        paths = [trained_held(block, 1400, T=50, d_e=100, law="orthonormal", lr=1.0, batch=64,
+                              seed=seed)[1] for seed in plots.SEEDS]
+        row(f"T = 50, n = 64, {block} held: step at which a = 1.38 / recursion's",
+            [(path > 1.38).argmax() / exact for path in paths])
     return canvas
 
 

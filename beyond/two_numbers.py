@@ -32,7 +32,9 @@ A step of gradient descent is then, with ||W*||^2 = T - 1 (one-hot) or d_e, and 
     alpha <- alpha - lr / ||V*||^2 dL/dalpha
 
 P does not depend on X, and the tokens integrate out.  With r_j = alpha P_j - 1[j in y]/q the
-residual is sum_j r_j x_j, so L = d/2 sum_j r_j^2.
+residual is sum_j r_j x_j, so L = d/2 sum_j r_j^2.  Late in training L falls like e^(-2a), and 1/L
+grows by 4 lr/||W*||^2 a step, if lr < 2q: a step takes lr sum_j P_j^2, which tends to lr/q, of the
+distance of alpha from its best value.
 
 In the full model of Figures 1 and 3 z_query is one more key.  The maps treat it like the keys, so
 with stochastic encodings two numbers move here, too.  U is the sum of the selected encodings or
@@ -71,6 +73,11 @@ def slopes(a, alpha, T, d, q, query=None):
     return L, da, dalpha
 
 
+def held(a, alpha, *sizes):
+    """The slopes where V is held at V*: alpha is 1, and its slope 0."""
+    return *slopes(a, 1.0, *sizes)[:2], 0.0
+
+
 def descend(lr, steps, N, T, d, q, slopes=slopes):
     """L, a and alpha (3, steps + 1) before each step of gradient descent from zero, and at the end.
 
@@ -100,7 +107,8 @@ def late_loss(t, T, d, q, query, lr, d_e):
     To leading order.  Derived.
     Mean: the query and the selected positions have the same logit, so alpha stays bounded and has
     its best value.  There L = d/(2q) (T - q) / (q e^(2a/q) + T - q), and dL/da = -(2/q) L at the
-    end.  So da/dt = (lr/d_e) (2/q) L, and 1/L grows by 4 lr / (q^2 d_e) a step.
+    end.  So da/dt = (lr/d_e) (2/q) L, and 1/L grows by 4 lr / (q^2 d_e) a step.  alpha has the
+    curvature sum_j P_j^2 = q/(q + 1)^2 there, which asks for lr < 2 (q + 1)^2/q.
 
     Sum, q >= 2: the logit of the query is q times that of a selected position, so the query takes
     the attention: p_in = e^(-(q-1)a), p_out = e^(-qa), and alpha has to grow like e^((q-1)a) / q.
@@ -117,14 +125,18 @@ def late_loss(t, T, d, q, query, lr, d_e):
 
 
 def demo():
-    """Print the recursion, its late rate, and Theorem 1's case."""
-    T, d, q = 200, 5, 3
-    print(f"Gradient descent on the population loss, {d = }, {q = }, lr 1.  One-hot, {T = }:\n\n"
-          "     step        L       a   alpha   growth of 1/L a step, over 4 lr / (T - 1)")
-    L, a, alpha = descend(1.0, 100_000, T - 1, T, d, q)
-    for t in 1000, 3000, 10_000, 30_000, 100_000:
-        growth = (1 / L[t] - 1 / L[t - 100]) / 100 / (4 / (T - 1))
-        print(f"  {t:7d}  {L[t]:.5f}  {a[t]:6.3f}  {alpha[t]:6.3f}   {growth:.3f}")
+    """Print late rates, what takes them away, and Theorem 1's case."""
+    d, q = 5, 3
+    print(f"Population loss, one-hot, T = 50, {d = }, {q = }: growth of 1/L over 4 lr/N at step\n"
+          "300,000.  It needs lr < 2q, as alpha is unstable beyond.\n")
+    for lr, own in (1.0, slopes), (5.8, slopes), (7.0, slopes), (7.0, held):
+        L = descend(lr, 300_000, 49, 50, d, q, own)[0]
+        growth = (1 / L[-1] - 1 / L[150_000]) / 150_000 / (4 * lr / 49)
+        print(f"  {lr = :g}: {growth:6.3f}{', with alpha held at 1' * (own is held)}")
+    print("\nFull model, stochastic, T = d_e = 20, step 1,000,000: L falls like this power of t.\n")
+    for query, q in ("sum", 2), ("sum", 3), ("mean", 3):
+        L = descend(1.0, 1_000_000, 20, 20, d, q, partial(slopes, query=query))[0]
+        print(f"  {q = }, {query} as query: {math.log2(L[-1] / L[500_000]):.2f}", flush=True)
     lr, eps = 1 / (20 * d * d), d * 20 / (100 * (20 - q) * q)
     print(f"\nUnder the conditions of Theorem 1 at T = 20, lr 1/(20 d^2) = {lr:g}:\n"
           f"  {count_steps(0.01, 20, d, q, lr, 19)} steps until L = 0.01 d/(2q) = "

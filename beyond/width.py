@@ -32,11 +32,12 @@ import plots
 from sts import softmax
 
 
-def random_scores(rng, T, d_e, q, draws=1000):
+def random_scores(rng, T, d_e, q, draws=1000, equal=False):
     """Scores s_j (draws, T) for random signs; the first q positions are the selected ones.
 
     All subsets are alike.  Given U, an unselected score is U . e_j, and depends only on how many
-    coordinates of U have each size, so that e_j need not be drawn.
+    coordinates of U have each size, so that e_j need not be drawn.  With `equal` the selected ones
+    are changed to their mean.
     """
     signs = rng.integers(2, size=(draws, q, d_e), dtype=np.int8) * 2 - 1
     U = signs.sum(axis=1)                                           # (draws, d_e), times sqrt(d_e)
@@ -44,7 +45,9 @@ def random_scores(rng, T, d_e, q, draws=1000):
     for size in range(1, q + 1):
         n = (abs(U) == size).sum(axis=1)[:, None]
         others += size * (2 * rng.binomial(n, 0.5, others.shape) - n)       # the sum of n signs
-    return np.concatenate([(signs @ U[:, :, None])[:, :, 0], others], axis=1) / d_e
+    own = (signs @ U[:, :, None])[:, :, 0]
+    own = own.mean(axis=1, keepdims=True).repeat(q, axis=1) if equal else own
+    return np.concatenate([own, others], axis=1) / d_e
 
 
 def mean_attention(a, scores, q, K):
@@ -90,7 +93,7 @@ def floors(c, tests, draws=3000):
             for T, q in tests]
 
 
-def needed_width(T, q, error, K, rng):
+def needed_width(T, q, error, K, rng, equal=False):
     """The least d_e for this error with the mean of K draws in a test, to about 5 per cent.
 
     a and alpha are the best ones for one draw, as in `floors`: noise of batches adds to it.  A
@@ -99,7 +102,7 @@ def needed_width(T, q, error, K, rng):
     one draw.  So d_e grows like (ln T)^2.
     """
     def is_enough(d_e):
-        scores = random_scores(rng, T, d_e, q, 300)
+        scores = random_scores(rng, T, d_e, q, 300, equal)
         return signs_error(*best_weights(scores, q, 1), scores, q, K) <= error
 
     low, high = 0, 1
@@ -113,21 +116,23 @@ def needed_width(T, q, error, K, rng):
 
 def demo():
     """Print what one draw and 16 draws leave at their best weights, and the d_e that is needed."""
-    rng, T, d_e = np.random.default_rng(0), 200, 170
-    print(f"Random signs, T = {T}, d_e = {d_e}: the least error over d/(2q) with K draws.\n"
+    (rng, other), T, d_e = map(np.random.default_rng, (0, 1)), 200, 170
+    print(f"Random signs, T = {T}, d_e = {d_e}: the least error with K draws.\n"
           "In one draw selected tokens have equal logits only for q <= 2.\n")
-    for q, K in (3, 1), (3, 16), (2, 1):
-        scores = random_scores(rng, T, d_e, q)
+    for q, K, equal in (3, 1, False), (3, 16, False), (2, 1, False), (3, 1, True):
+        scores = random_scores(other if equal else rng, T, d_e, q, equal=equal)
         a, alpha = best_weights(scores, q, K)
         error = signs_error(a, alpha, scores, q, K)
-        print(f"  q = {q}, K = {K:2d}   {abs(error):.3f}   {a = :.1f}, {alpha = :.2f}")
+        print(f"  q = {q}, K = {K:2d}   {abs(error):.3f}   {a = :.1f}, {alpha = :.2f}"
+              f"{', selected logits made equal' * equal}")
     print("\nThe least d_e (to about 5%) for an error of 10%, q = 3, K draws in a test; weights\n"
           "are the best ones for one draw; and the units that every net needs (d = 5).\n\n"
-          "            K = 1   K = 16     nets")
+          "            K = 1   K = 16     nets   K = 1, equal logits")
     for T in 10, 100, 1000:
         one, many = (needed_width(T, 3, 0.1, K, rng) for K in (1, 16))
         bound = T * 5 * (1 - 0.1 * (T - 1) / (T - 3))                       # see fcn.py
-        print(f"  T = {T:4d} {one:8d} {many:8d} {bound:8.0f}", flush=True)
+        print(f"  T = {T:4d} {one:8d} {many:8d} {bound:8.0f}",
+              f"{needed_width(T, 3, 0.1, 1, other, equal=True):21d}", flush=True)
 
 
 # Training
@@ -172,8 +177,6 @@ def separation():
     for name, K, needed in ("one draw", 1, one), ("16 draws", 16, many):
         row(f"{name}: trained d_e / computed",
             [needed[T] / needed_width(T, q, 0.1, K, rng) for T in needed])
-        for T in 10, 320:
-            row(f"{name}, T = {T}: d_e, trained", needed[T])
         row(f"{name}, T = 320: {bound[320]:.0f} units that all nets need / (d + d_e)",
             bound[320] / (d + needed[320]))
     canvas, axis = plt.subplots(figsize=(8, 7))
