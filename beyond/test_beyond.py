@@ -275,15 +275,6 @@ def test_the_first_step_gives_new_positions_this_share_of_a_logit(T, d_e):
     np.testing.assert_allclose(np.mean(blocks, axis=0), new * np.eye(d_e), atol=1e-12)   # e.e = 1
 
 
-def test_in_the_end_new_positions_have_this_share_of_a_logit():
-    rng, T = np.random.default_rng(0), 300
-    for d_e in 400, 600, 1200:
-        E = rng.choice([-1, 1], (4 * T, d_e)) / math.sqrt(d_e)
-        C, _ = late_block(E[:T] @ E[:T].T)
-        share = fixed.new_over_trained(E, T, E[:T].T @ C @ E[:T])
-        assert share == pytest.approx(fixed.late_position_share(T, d_e), rel=0.05)
-
-
 def test_the_late_block_is_the_least_and_its_multipliers_give_what_other_sizes_keep():
     """C* and N, for q = 3; and D at loss near 0, with the ties of kept_error, is along C*."""
     rng, T, q, Y = np.random.default_rng(0), 7, 3, all_subsets(7, 3)

@@ -127,13 +127,12 @@ def late_loss(t, T, d, q, query, lr, d_e):
 def demo():
     """Print late rates, what takes them away, and Theorem 1's case."""
     d, q = 5, 3
-    print(f"Population loss, one-hot, T = 50, {d = }, {q = }: growth of 1/L over 4 lr/N at step\n"
-          "300,000.  It needs lr < 2q, as alpha is unstable beyond.\n")
+    print(f"One-hot, T = 50, {d = }, {q = }: growth of 1/L over 4 lr/N, near step 300,000.\n")
     for lr, own in (1.0, slopes), (5.8, slopes), (7.0, slopes), (7.0, held):
         L = descend(lr, 300_000, 49, 50, d, q, own)[0]
         growth = (1 / L[-1] - 1 / L[150_000]) / 150_000 / (4 * lr / 49)
         print(f"  {lr = :g}: {growth:6.3f}{', with alpha held at 1' * (own is held)}")
-    print("\nFull model, stochastic, T = d_e = 20, step 1,000,000: L falls like this power of t.\n")
+    print("\nFull model, stochastic, T = d_e = 20, near step 1,000,000: L is this power of t.\n")
     for query, q in ("sum", 2), ("sum", 3), ("mean", 3):
         L = descend(1.0, 1_000_000, 20, 20, d, q, partial(slopes, query=query))[0]
         print(f"  {q = }, {query} as query: {math.log2(L[-1] / L[500_000]):.2f}", flush=True)
