@@ -305,7 +305,7 @@ def test_the_standard_error_is_the_spread_of_errors():
     ({}, {"lr": 4, "d_e": 170, "T_test": [250, 300, 350, 400], "q_test": [2, 3, 4, 5, 8]}),
     ({}, {"hidden": [175], "batch": 256, "eval_sequences": 128}), ({"d": 11}, {"lr": 2}),
     ({"T": 7}, {"lr": 2, "T_test": [8, 10, 12, 14], "q_test": [2, 3, 4, 5]}),
-    ({"pe": "onehot", "q": 1, "d_e": 310}, {"lr": 1.5, "T_test": [250, 300]}),
+    ({"pe": "onehot", "q": 1, "d_e": 310}, {"lr": 1.9, "T_test": [250, 300]}),
     ({"law": "orthonormal", "optimizer": "adam"}, {"lr": 0.01, "d_e": 400}),
     ({"model": "fcn", "hidden": [300, 500]}, {"lr": 0.005, "eval_sequences": 10_000})], ids=str)
 def test_defaults(given, derived):

@@ -220,8 +220,8 @@ RUNS = Path(__file__).resolve().parent / "runs"
 OPTIMIZERS = {      # name: title, the function of a step, the default of lr, the same in words
     "gd": ("gradient descent", gradient_descent,
            lambda c: (min(0.02, 4 / max(1, sum(c.hidden))) if c.model == "fcn" else
-                      min(4.0 if c.T >= 100 and c.d <= 10 else 2.0, 1.5 * c.q)),
-           "4 if T >= 100 and d <= 10, else 2, and at most 1.5 q; "
+                      min(4.0 if c.T >= 100 and c.d <= 10 else 2.0, 1.9 * c.q)),
+           "4 if T >= 100 and d <= 10, else 2, and at most 1.9 q; "
            "of a net 4 / the sum of its hidden widths, and at most 0.02"),
     "adam": ("Adam", adam, lambda c: 0.01, "0.01")}
 
