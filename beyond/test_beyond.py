@@ -10,6 +10,7 @@ import itertools
 import math
 import re
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -682,7 +683,16 @@ def test_the_end_error_is_the_error_on_new_sequences(settings):
     assert abs(end_error(run, 8, 2) - exact) < 5 * error * np.sqrt(20_000 / 2048) + 0.1 * exact
 
 
-# explore.py
+# live.py, explore.py
+
+def test_the_program_of_the_lecture_is_that_of_the_first_page():
+    """The task, encodings, forward and backward, letter for letter."""
+    folder = Path(__file__).parent
+    page, program = [path.read_text("utf-8")
+                     for path in (folder.parent / "README.md", folder / "live.py")]
+    same = page[page.index("def sequences(n, T)"):page.index("for pe in")].strip()
+    assert same in program and same.count("def ") == 4
+
 
 def test_sliders_draw_what_the_recursion_says():
     window = explore.figure()
