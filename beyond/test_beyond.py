@@ -696,7 +696,8 @@ def test_the_program_of_the_lecture_is_that_of_the_first_page():
 
 def test_sliders_draw_what_the_recursion_says():
     window = explore.figure()
-    (T, times, q, d_e, lr, t), boxes, curves, line, bars = window.parts
+    (T, times, q, d_e, lr, t), boxes, curves, line, bars, border = window.parts
+    assert times.val == 1 and not border.get_visible()      # the board's case comes first
     for slider, value in (T, 20), (q, 2), (d_e, 200), (times, 1.8), (lr, 0.5), (t, 3000):
         slider.set_val(value)
     boxes.set_active(0)
@@ -704,7 +705,8 @@ def test_sliders_draw_what_the_recursion_says():
     a = lengths.scaled(a, 20, 2, 36, 2)
     for curve, loss in zip(curves, (L, lengths.stochastic_loss(a, alpha, 36, explore.D, 2))):
         np.testing.assert_allclose(curve.get_ydata(), loss * 2 * 2 / explore.D)
-    assert line.get_xdata()[0] == plateau.flow_steps(0.5, 20, explore.D, 2, 0.5, 200)
+    assert line.get_xdata()[0] == count_steps(0.5, 20, explore.D, 2, 0.5, 200)
+    assert border.get_visible() and border.get_xdata()[0] == 20 / 36
     share = 2 / (2 + 34 * math.exp(-a[3000]))
     assert bars[1].get_data().values.sum() == pytest.approx(2 * share)
     boxes.set_active(0)
