@@ -12,7 +12,7 @@ import sts
 import train
 from plateau import flow_steps
 from plots import THEORY
-from two_numbers import count_steps, descend, slopes
+from two_numbers import descend, slopes
 
 # Entries of matrices are red above 0, as in Figure 3, and grey below 0.
 SELECTED, UNSELECTED, OUTPUT, ENTRIES = "#0072B2", "#BBBBBB", "#009E73", "RdGy_r"
@@ -50,6 +50,10 @@ def model(run):
     for name, part, row, column in (("Z", np.column_stack([X[0], E]).T, d, -1),
                                     ("q", z_query[:, None], d, -1), ("W", W, d, d), ("V", V, 0, d)):
         heat_map(axes[name], part, row, column)
+        for (i, j), x in np.ndenumerate(part / abs(part).max()):
+            if abs(x) > 0.1:                                    # signs, for grey print
+                axes[name].text(j, i, "+" if x > 0 else "−", ha="center", va="center",
+                                fontsize=10, color="w" if abs(x) > 0.5 else "k")
     for name, rows in ("Z", ("$x_j$", "$e_j$")), ("q", ("0", "$U$")):
         axes[name].set_yticks([(d - 1) / 2, d + (c.d_e - 1) / 2], rows)
     for j in y[0]:
@@ -65,18 +69,20 @@ def model(run):
             ("Z", "1. keys Z"), ("q", "query"), ("W", "2. W compares encodings"),
             ("P", f"3. attention: {P[y[0]].sum():.0%} on selected"), ("V", "4. V copies tokens")):
         axes[name].set_title(title)
-    plots.caption(figure, f"Blue: selected. Red: above 0. After {c.steps} steps with orthonormal "
-                  f"encodings, T = {c.T}, d = {d}, $d_e$ = {c.d_e}.")
+    plots.caption(figure, "Blue: selected. +, red: above 0. −, grey: below 0. After "
+                  f"{c.steps} steps with orthonormal encodings, T = {c.T}, d = {d}, "
+                  f"$d_e$ = {c.d_e}.")
     figure.suptitle(r"$f = V Z\ \mathrm{softmax}(Z^T W z_{query})$: W compares, V copies")
     return figure
 
 
 def movie(states):
-    """Attention on one sequence, W, V, the loss and both diagonals: yields each frame's figure."""
+    """Attention on one sequence, W, V, the error and both diagonals: yields each frame's figure."""
     c, t = states[0]["config"], states[0]["eval_step"]
+    zero = c.d / (2 * c.q)                                              # the loss of f = 0
     X, y, E, colors = example(c)
     size, means = c.d + SHOWN, np.array([multiples(state) for state in states])
-    loss = [part.mean() for part in np.split(states[-1]["loss"], t[1:-1])]
+    error = [part.mean() / zero for part in np.split(states[-1]["loss"], t[1:-1])]
     figure = plt.figure(figsize=(8, 6.6), dpi=105)
     title = figure.suptitle("")
     grid = figure.add_gridspec(1, 2, width_ratios=[1, 1.9])
@@ -92,8 +98,9 @@ def movie(states):
         images.append(heat_map(axis, part, c.d if name == "W" else 0, c.d, scale))
         axis.set_title(f"{name}: tokens, encodings")
     curve, = middle.plot([], [], color=THEORY)
-    plots.dotted_line(middle, c.d / (2 * c.q))
-    middle.set(title="training loss", ylim=(0, 1.4 * c.d / (2 * c.q)))
+    plots.dotted_line(middle, 1)
+    middle.set(title="error in training", ylim=(0, 1.4))
+    middle.yaxis.set_major_formatter(plots.PercentFormatter(1))
     lines = bottom.plot([], [], "-", [], [], "--", color=THEORY)
     bottom.legend(lines, ["a, in W", "α, in V"], loc="upper left")
     bottom.set(title="means of the diagonals", xlabel="step t", ylim=(0, 1.25 * means.max()))
@@ -106,7 +113,7 @@ def movie(states):
             bar.set_height(weight)
         for image, name in zip(images, "WV"):
             image.set_data(state[name][:size, :size])
-        curve.set_data((t[:k] + t[1:k + 1]) / 2, loss[:k])
+        curve.set_data((t[:k] + t[1:k + 1]) / 2, error[:k])
         for line, values in zip(lines, means.T):
             line.set_data(t[:k + 1], values[:k + 1])
         title.set_text(f"Learning to select tokens: step {t[k]}")
@@ -115,43 +122,36 @@ def movie(states):
         yield figure
 
 
-def class_run(run):
-    """The loss of the class run, and who makes it fall faster than at the pace of step 2.
+def class_run(states):
+    """a in the class run, and in five simpler processes: who made it 90 times as fast as step 2?
 
-    Prints when half of d/(2q) is left.  The paces are those of a at a = 0, with alpha = lr/T as in
-    step 2, and with alpha = 1; then a grows by its slope at alpha = 1, and at the best alpha.  The
-    losses of these four are those of the best alpha for a.
+    Prints when a reaches the value at which, with the best alpha, half of d/(2q) is left.  The two
+    paces are those of a at a = 0, with alpha = lr/T as in step 2, and with alpha = 1.  Then a grows
+    by its slope, with V held at alpha = 1, and with alpha always at its best for a.
     """
-    c, (t, L) = run["config"], plots.smooth_loss(run)
-    zero, others, task = c.d / (2 * c.q), c.T - c.q, (c.T, c.d, c.q, c.lr, c.d_e)
-    sizes, steps = (c.lr, c.steps, c.d_e, c.T, c.d, c.q), np.arange(c.steps + 1)
+    c = states[0]["config"]
+    others, sizes, task = c.T - c.q, (c.T, c.d, c.q), (c.T, c.d, c.q, c.lr, c.d_e)
+    half, steps, a = np.log(others / c.q) / 2, np.arange(c.steps + 1), np.linspace(0, 2, 300)
     pace = c.lr * c.d * others / (c.T ** 2 * c.d_e)         # what a step adds to a, at alpha = 1
-    held = descend(*sizes, lambda a, _, *task: slopes(a, 1, *task))[1]
-    least, half = np.linspace(others / c.T, 0.01, 200), np.log(others / c.q) / 2
-
-    def share(a):                                               # of d/(2q), at the best alpha
-        return others / (c.q * np.exp(2 * a) + others)
-
+    held = descend(c.lr, c.steps, c.d_e, *sizes, lambda a, _, *sizes: slopes(a, 1, *sizes))
     figure, axis = plt.subplots(figsize=(8, 7))
-    for x, y, step, name, color, style in (
-            (steps, share(pace * c.lr / c.T * steps), half / (pace * c.lr / c.T), "pace of step 2",
-             "#D55E00", ":"),
-            (steps, share(pace * steps), half / pace, "V copies", "#D55E00", "-."),
-            (steps, share(held), np.argmax(held > half), "attention grows, V is held",
-             "#D55E00", "--"),
-            (flow_steps(least, *task), least, flow_steps(0.5, *task), "V grows, too: formula",
-             THEORY, "--"),
-            (steps, descend(*sizes)[0] / zero, count_steps(0.5, *task), "V lags: recursion",
-             THEORY, "-"),
-            (t, L / zero, np.interp(-zero / 2, -np.minimum.accumulate(L), t), "noise: the run",
+    for x, y, name, color, style in (
+            (steps * c.T / c.lr, pace * steps, "the pace of step 2", "#D55E00", ":"),
+            (steps, pace * steps, "V copies", "#D55E00", "-."),
+            (steps, held[1], "attention grows, V is held", "#D55E00", "--"),
+            (flow_steps(others / (c.q * np.exp(2 * a) + others), *task), a,
+             "V grows, too: formula", THEORY, "--"),
+            (steps, descend(c.lr, c.steps, c.d_e, *sizes)[1], "V lags: recursion", THEORY, "-"),
+            (states[0]["eval_step"], [multiples(state)[0] for state in states], "noise: the run",
              SELECTED, "-")):
-        axis.plot(x, y, style, color=color, linewidth=2 if color == THEORY else 4,
-                  label=f"{step:,.0f}  {name}")
-        print(f"Half of d/(2q) is left at step {step:5.0f}: {name}")
-    plots.dotted_line(axis, 0.5, "half of d/(2q)")
-    axis.set(xlabel="step t", ylabel="loss over d/(2q)", xlim=(0, c.steps), ylim=(0, 1.7),
-             yticks=np.linspace(0, 1, 6))
-    axis.legend(title="half of d/(2q) is left at step", loc="upper center")
+        step, k = np.interp(half, y, x), np.searchsorted(y, half)
+        axis.plot([*x[:k], step], [*y[:k], half], style, color=color,
+                  linewidth=2 if color == THEORY else 4, label=f"{step:,.0f}  {name}")
+        print(f"a = {half:.2f} at step {step:5.0f}: {name}")
+    plots.dotted_line(axis, half, f"{half:.2f}: half of the loss is left, at the best α")
+    axis.set(xlabel="step t", ylabel="a, the one number of W", xlim=(0, 0.8 * c.steps),
+             ylim=(0, 1.8 * half), yticks=[0, 0.5, 1, round(half, 2)])
+    axis.legend(title=f"a = {half:.2f} at step", loc="upper center")
     plots.caption(figure, "Stochastic orthonormal encodings.", c)
     figure.suptitle("Who made it 90 times as fast? V, then a and V together")
     return figure
@@ -160,8 +160,8 @@ def class_run(run):
 def make():
     """Train on the two small tasks, and draw all three."""
     folder, states = plots.HERE / "figures", []
-    run = train.train(lambda run: states.append(dict(run)), **CLASS)
-    plots.save(class_run(run), plots.HERE / "beyond" / "figures" / "class.png")
+    train.train(lambda run: states.append(dict(run)), **CLASS)
+    plots.save(class_run(states), plots.HERE / "beyond" / "figures" / "class.png")
     plots.save(model(train.train(**TASK)), folder / "model.png")
     frames = [Image.fromarray(np.array(figure.canvas.buffer_rgba())).convert("RGB")
               for figure in movie(states)]

@@ -721,11 +721,21 @@ def test_the_end_error_is_the_error_on_new_sequences(settings):
     assert abs(end_error(run, 8, 2) - exact) < 5 * error * np.sqrt(20_000 / 2048) + 0.1 * exact
 
 
-# explore.py
+# live.py, explore.py
+
+def test_the_program_of_the_lecture_is_that_of_the_first_page():
+    """The task, encodings, forward and backward, letter for letter."""
+    folder = Path(__file__).parent
+    page, program = [path.read_text("utf-8")
+                     for path in (folder.parent / "README.md", folder / "live.py")]
+    same = page[page.index("def sequences(n, T)"):page.index("for pe in")].strip()
+    assert same in program and same.count("def ") == 4
+
 
 def test_sliders_draw_what_the_recursion_says():
     window = explore.figure()
-    (T, times, q, d_e, lr, t), boxes, curves, line, bars = window.parts
+    (T, times, q, d_e, lr, t), boxes, curves, line, bars, border = window.parts
+    assert times.val == 1 and not border.get_visible()      # the board's case comes first
     for slider, value in (T, 20), (q, 2), (d_e, 200), (times, 1.8), (lr, 0.5), (t, 3000):
         slider.set_val(value)
     boxes.set_active(0)
@@ -733,7 +743,8 @@ def test_sliders_draw_what_the_recursion_says():
     a = lengths.scaled(a, 20, 2, 36, 2)
     for curve, loss in zip(curves, (L, lengths.stochastic_loss(a, alpha, 36, explore.D, 2))):
         np.testing.assert_allclose(curve.get_ydata(), loss * 2 * 2 / explore.D)
-    assert line.get_xdata()[0] == plateau.flow_steps(0.5, 20, explore.D, 2, 0.5, 200)
+    assert line.get_xdata()[0] == count_steps(0.5, 20, explore.D, 2, 0.5, 200)
+    assert border.get_visible() and border.get_xdata()[0] == 20 / 36
     share = 2 / (2 + 34 * math.exp(-a[3000]))
     assert bars[1].get_data().values.sum() == pytest.approx(2 * share)
     boxes.set_active(0)

@@ -1,0 +1,60 @@
+"""The program of the lecture: the model of README.md in the class's setting.
+
+    python beyond/live.py                                       (NumPy only)
+
+Prints the step, the error (the loss over that of f = 0, mean of 20 steps), a,
+alpha, and a bar; at the end the errors at length T and at 2T.
+MIT licence; arXiv:2406.06893.
+"""
+import os
+os.environ["OPENBLAS_NUM_THREADS"] = "1"        # before NumPy: small matrices
+import numpy as np
+
+T, d, q, d_e, n, lr, steps = 50, 5, 3, 100, 256, 1.0, 2000
+rng = np.random.default_rng(0)
+
+def sequences(n, T):                    # tokens, selected positions, target      (Definition 1)
+    X = rng.standard_normal((n, T, d))
+    y = rng.random((n, T)).argsort(axis=1)[:, :q]
+    return X, y, np.take_along_axis(X, y[:, :, None], axis=1).mean(axis=1)
+
+def encodings(T):                       # orthonormal; row j is e_j
+    return rng.permutation(np.eye(d_e))[:T] * rng.choice([-1, 1], (T, 1))
+
+def forward(W, V, X, y, E):             # f = V Z softmax(Z^T W z_query)           (Definition 4)
+    Z = np.concatenate([X, np.broadcast_to(E, (len(X), *E.shape))], axis=2)     # row j is z_j
+    z_query = np.concatenate([np.zeros((len(X), d)), E[y].sum(axis=1)], axis=1)
+    A = (Z @ (z_query @ W.T)[:, :, None])[:, :, 0]              # A_j = z_j . W z_query
+    P = np.exp(A - A.max(axis=1, keepdims=True))
+    P /= P.sum(axis=1, keepdims=True)                           # softmax
+    z = (P[:, None] @ Z)[:, 0]                                  # sum_j P_j z_j
+    return z @ V.T, (V, z_query, Z, P, z)
+
+def backward(V, z_query, Z, P, z, r):   # in reverse; r = dL/df
+    g = (Z @ (r @ V)[:, :, None])[:, :, 0]                      # dL/dP_j = z_j . V^T r
+    dA = P * (g - (P * g).sum(axis=1, keepdims=True))           # dL/dA_j, through softmax
+    return (dA[:, None] @ Z)[:, 0].T @ z_query, r.T @ z         # dL/dW, dL/dV
+
+def error(f, target):                   # the loss over that of f = 0
+    return ((f - target) ** 2).sum() / (target ** 2).sum()
+
+# Stochastic: new vectors at every step.  For fixed encodings write instead
+#     fixed = encodings(2 * T); draw = lambda T: fixed[:T]
+draw = encodings
+
+W, V, last = np.zeros((d + d_e, d + d_e)), np.zeros((d, d + d_e)), []
+for t in range(1, steps + 1):
+    X, y, target = sequences(n, T)
+    f, cache = forward(W, V, X, y, draw(T))
+    dW, dV = backward(*cache, (f - target) / n)
+    W, V = W - lr * dW, V - lr * dV
+    last = last[-19:] + [error(f, target)]
+    if t % 100 == 0:
+        left, bar = np.mean(last), "#" * round(40 * np.mean(last))
+        a, alpha = W.diagonal()[d:].mean(), V.diagonal().mean()
+        print(f"{t:6} {left:7.1%} {a:6.2f} {alpha:6.2f}", bar, flush=True)
+
+for length in T, 2 * T:
+    X, y, target = sequences(1000, length)
+    f, _ = forward(W, V, X, y, draw(length))
+    print(f"{length:4} tokens {error(f, target):7.1%}")
