@@ -75,19 +75,19 @@ def demo():
     a, alpha = two_numbers.descend(5.0, steps, d_e, T, d, q)[1:, -1]
     print(f"Stochastic orthonormal encodings, {T = }, {q = }, {d_e = }, lr 5, step {steps}:\n"
           "errors on longer sequences as they are, and with scaled logits.\n\n"
-          "       T     error   factor     error")
+          "       T    error   factor   scaled")
     for T_test in T, 2 * T, 5 * T, 20 * T, 500 * T:
         more = scaled(a, T, q, T_test, q)
-        print("  {:6d}   {:.5f}   {:.3f}   {:.5f}".format(
+        print("  {:6d}   {:6.2%}   {:.3f}   {:6.2%}".format(
             T_test, stochastic_loss(a, alpha, T_test, d, q) * 2 * q / d, more / a,
             stochastic_loss(more, alpha, T_test, d, q) * 2 * q / d))
-    print("\nRandom signs, T = 20,000, the best weights for one draw at T = 200.  Errors: as they\n"
-          "are, 16 draws; with scaled logits, 16 draws and one.\n\n   d_e   as is  scaled     one")
+    print("\nRandom signs, the best weights for one draw at T = 200.  Errors at T = 20,000: as they\n"
+          "are, 16 draws; with scaled logits, 16 draws and one.\n\n   d_e  error  scaled   one draw")
     rng = np.random.default_rng(0)
     for d_e in 60, 170, 500:
         a, alpha = width.best_weights(width.random_scores(rng, T, d_e, q), q, 1)
         scores, more = width.random_scores(rng, 20_000, d_e, q, 100), scaled(a, T, q, 20_000, q)
-        print(f"  {d_e:4}", *(f"{width.signs_error(b, alpha, scores, q, K):#7.2g}"
+        print(f"  {d_e:4}", *(f"{width.signs_error(b, alpha, scores, q, K):6.1%}"
                               for b, K in ((a, 16), (more, 16), (more, 1))), flush=True)
 
 

@@ -49,7 +49,7 @@ def stochastic(scores, d, q, d_e, lr, steps, K):
 
 
 def errors(rng, d_e):
-    """Errors over d/(2q) after training (curves, tests), with one draw of fixed encodings."""
+    """Errors after training (curves, tests), with one draw of fixed encodings."""
     E = rng.choice([-1, 1], (2 * T, d_e)) / math.sqrt(d_e)
     (_, C, alpha), = deque(fixed.descend(E, T, D, Q, LR, STEPS, rng, pace=16), 1)     # the last
     found = [[fixed.error(E, T, C, alpha, fixed.subsets(rng, 2000, *test))
@@ -64,13 +64,13 @@ def errors(rng, d_e):
 @functools.cache
 def demo():
     """Print and return the map: errors (sizes, curves, tests), means of two draws if fixed."""
-    print(f"Errors over d/(2q) after {STEPS} steps, T = {T}, q = {Q}, random signs.  Each test:\n"
+    print(f"Errors after {STEPS} steps, T = {T}, q = {Q}, random signs.  Each test:\n"
           "fixed encodings; stochastic with one draw in a test; stochastic with the mean of 16.\n\n"
-          "   d_e     T_test = 400               q_test = 8                 q_test = 2")
+          "   d_e     T_test = 400                  q_test = 8                    q_test = 2")
     rng, found = np.random.default_rng(0), []
     for d_e in SIZES:
         found.append((errors(rng, d_e) + errors(rng, d_e)) / 2)
-        print(f"  {d_e:4}", *("  ".join(f"{x:6.3f}" for x in own) for own in found[-1].T),
+        print(f"  {d_e:4}", *("  ".join(f"{x:7.1%}" for x in own) for own in found[-1].T),
               sep="     ", flush=True)
     return np.array(found)
 
@@ -85,7 +85,7 @@ def figure():
             axis.set(title=name, xlabel="$d_e$", xscale="log", yscale="log")
             axis.set_xticks([60, 200, 500, 1400], [60, 200, 500, 1400])
             axis.minorticks_off()
-    axes[0].set(ylabel="error over d/(2q)")
+    axes[0].set(ylabel="error")
     axes[0].legend(loc="upper right", handlelength=1.5)
     canvas.suptitle("At 2 T stochastic encodings lead; at q = 8 it depends")
     plots.caption(canvas, f"Computed for random signs, on the population loss: T = {T}, q = {Q}, "

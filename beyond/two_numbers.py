@@ -131,7 +131,7 @@ def demo():
     for lr, own in (1.0, slopes), (5.8, slopes), (7.0, slopes), (7.0, held):
         L = descend(lr, 300_000, 49, 50, d, q, own)[0]
         growth = (1 / L[-1] - 1 / L[150_000]) / 150_000 / (4 * lr / 49)
-        print(f"  {lr = :g}: {growth:6.3f}{', with alpha held at 1' * (own is held)}")
+        print(f"  {lr = :g}: {abs(growth):5.3f}{', with alpha held at 1' * (own is held)}")
     print("\nFull model, stochastic, T = d_e = 20, near step 1,000,000: L is this power of t.\n")
     for query, q in ("sum", 2), ("sum", 3), ("mean", 3):
         L = descend(1.0, 1_000_000, 20, 20, d, q, partial(slopes, query=query))[0]

@@ -123,7 +123,7 @@ def demo():
         scores = random_scores(other if equal else rng, T, d_e, q, equal=equal)
         a, alpha = best_weights(scores, q, K)
         error = signs_error(a, alpha, scores, q, K)
-        print(f"  q = {q}, K = {K:2d}   {abs(error):.3f}   {a = :.1f}, {alpha = :.2f}"
+        print(f"  q = {q}, K = {K:2d}   {abs(error):6.1%}   {a = :.1f}, {alpha = :.2f}"
               f"{', selected logits made equal' * equal}")
     print("\nThe least d_e (to about 5%) for an error of 10%, q = 3, K draws in a test; weights\n"
           "are the best ones for one draw; and the units that every net needs (d = 5).\n\n"
