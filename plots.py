@@ -16,7 +16,7 @@ import os
 import textwrap
 from contextlib import suppress
 from functools import partial
-from multiprocessing import Pipe, Process, connection, parent_process
+from multiprocessing import Pipe, Process, connection, current_process, parent_process
 from pathlib import Path
 from signal import SIG_IGN, SIGINT, signal
 from threading import Thread
@@ -41,8 +41,8 @@ FULL = {"full model": {                                                     # Fi
 SIGNS = {"d_e": 500, "fresh": True, "evaluations": 40}                      # Figures 2, 4 and 5
 SLOW = SIGNS | {"lr": 5.0, "steps": 24000}
 FAST = SIGNS | {"lr": 0.004, "steps": 4000, "optimizer": "adam"}
-GD = {"gd stochastic": SLOW | {"draws": 4}, "gd fixed": SLOW | {"pe": "fixed"}}             # 2, 4
-ADAM = {"adam stochastic": FAST | {"draws": 4}, "adam fixed": FAST | {"pe": "fixed"}}       # 5
+GD = {"gd stochastic": SLOW | {"draws": 4}, "gd fixed": SLOW | {"pe": "fixed"}}     # Figures 2, 4
+ADAM = {"adam stochastic": FAST | {"draws": 4}, "adam fixed": FAST | {"pe": "fixed"}}   # Figure 5
 QUICK = {                                                                   # what --quick changes
     "full model": {"T": 20, "d": 3, "q": 2, "d_e": 40, "lr": 4.0, "steps": 2000},
     **dict.fromkeys(GD, {"T": 50, "d_e": 100, "lr": 2.0, "steps": 2000}),
@@ -129,7 +129,7 @@ def panel(axis, stochastic, fixed, k):
     band(axis, t, errors[1], FIXED, linestyle="--", label="fixed")
     dotted_line(axis, 1, "zero predictor" if axis.get_subplotspec().is_first_col() else "")
     if T > c.T:
-        axis.axhline(0.15 * 2 * c.q / c.d, color=THEORY, linewidth=1, label="loss 0.15")   # paper's
+        axis.axhline(0.15 * 2 * c.q / c.d, color=THEORY, linewidth=1, label="loss 0.15")
     axis.set(title=f"$T_{{test}}$ = {T}" if q == c.q else f"$q_{{test}}$ = {q}", xlabel="step t",
              xticks=np.linspace(0, c.steps, 3))
     axis.yaxis.set_major_formatter(PercentFormatter(1))
@@ -240,7 +240,6 @@ def train_one(path, settings, result):
     def end_with_main():
         parent_process().join()
         os._exit(1)
-
     signal(SIGINT, SIG_IGN)                             # Ctrl-C ends the main process
     Thread(target=end_with_main, daemon=True).start()
     try:
@@ -255,11 +254,13 @@ def train_all(jobs):
     begin, waiting, running = monotonic(), list(jobs), {}
     try:
         while waiting or running:
-            while waiting and len(running) < min(CORES, 60):    # Windows can wait for no more
+            while waiting and len(running) < min(CORES, 60):    # Windows waits for at most 63
                 path, settings = waiting.pop(0)
                 receiver, sender = Pipe(duplex=False)
                 process = Process(target=train_one, args=(path, settings, sender), name=path.stem)
+                ctrl_c = signal(SIGINT, SIG_IGN)        # it must not meet a process that begins
                 process.start()
+                signal(SIGINT, ctrl_c)
                 sender.close()                          # so the pipe ends if the process does
                 running[receiver] = process
             for receiver in connection.wait(running):
@@ -284,7 +285,7 @@ def trained(arms, folder=train.RUNS / "figures", seeds=SEEDS):
 
     Raises ValueError for a wrong setting, ChildProcessError if a run fails.
     """
-    if parent_process():                # a process reads a script that does not guard this call
+    if current_process().name != "MainProcess":         # it reads a script without a main guard
         os._exit(1)
     jobs = {(name, seed): (folder / f"{name} seed {seed}.npz", settings | {"seed": seed})
             for name, settings in arms.items() for seed in seeds}
@@ -331,10 +332,9 @@ def main():
             save(one_run(train.load(args.run)), picture)
             return
         names, change = args.names or list(FIGURES), QUICK if args.quick else {}
-        kept = train.RUNS / ("quick" if args.quick else "figures")
-        out = kept if args.quick else HERE / "figures"
+        out = train.RUNS / "quick" if args.quick else HERE / "figures"
         runs = trained({arm: settings | change.get(arm, {}) for name in names
-                        for arm, settings in FIGURES[name][1].items()}, kept)
+                        for arm, settings in FIGURES[name][1].items()}, train.RUNS / out.name)
         for name in names:
             plot, arms, headline = FIGURES[name]
             figure = plot({arm: runs[arm] for arm in arms})

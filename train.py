@@ -50,8 +50,8 @@ def descend(run, report=lambda run: None, path=None):
     for t in range(run["t"], c.steps + 1):
         if t in run["eval_step"]:
             evaluate(run)
-            if path and (t > 0 or not os.path.exists(path)):    # a finished run stays until a new
-                save(run, path)                                 # one has begun
+            if path and (t > 0 or not os.path.exists(path)):    # not yet over a finished run
+                save(run, path)
             report(run)
         if t == c.steps:
             return run
@@ -129,7 +129,7 @@ def by_name(layers):
 def evaluate(run):
     """Measure the attention, how close the weights are to W*, V*, and the errors.
 
-    Raises FloatingPointError if one is not finite, or in training 20 times what it was at first.
+    Raises FloatingPointError if one is not finite, or training is above 20 max(1, its first value).
     """
     c, t, i = run["config"], run["t"], run["eval_step"].tolist().index(run["t"])
     if c.model == "attention":
@@ -231,7 +231,6 @@ READERS = {         # the runs that read a setting
     "attention": lambda c: c.model == "attention",
     "encodings that are drawn": lambda c: c.model == "attention" and c.pe != "onehot",
     "stochastic encodings": lambda c: c.model == "attention" and c.pe == "stochastic"}
-
 ORTHOGONAL = {"onehot", "orthonormal"}      # there are at most d_e such encodings
 
 SETTINGS = {    # name: default (of choices the first; or a function of those above), READERS, help
@@ -267,28 +266,28 @@ SETTINGS = {    # name: default (of choices the first; or a function of those ab
                "attention", "other subset sizes to test (2, 3, 4, 5 and 8)")}
 
 KINDS = {       # what a setting must be, by the type of its default: in words, and as a test
-    int: ("a whole number above 0", lambda x: type(x) is int and x > 0),
+    int: ("a whole number above 0 (or a default of 0)", lambda x: type(x) is int and x > 0),
     float: ("finite and above 0", lambda x: type(x) in (int, float) and 0 < x < math.inf),
-    list: ("a list of whole numbers", lambda x: type(x) is list and {*map(type, x)} <= {int})}
+    list: ("a list of whole numbers above 0",
+           lambda x: type(x) is list and {*map(type, x)} <= {int} and min(x, default=1) > 0)}
 
 
 class Settings(SimpleNamespace):
     """The settings c of a run.  Raises ValueError for one that is wrong, or that nothing reads."""
 
     def __init__(self, **given):
-        for name in given.keys() - SETTINGS.keys():
-            raise ValueError(f"there is no setting {name}")
+        if unknown := given.keys() - SETTINGS.keys():
+            raise ValueError(f"there is no setting {', '.join(unknown)}")
         for name, (default, readers, _) in SETTINGS.items():
             flag = "--" + name.replace("_", "-")
             default = default(self) if callable(default) else default
             wanted, fits = KINDS.get(type(default)) or (f"one of {default}", default.__contains__)
             default = default[0] if type(default) is tuple else default
-            value = np.asarray(given.get(name, default)).tolist()   # a float64 of NumPy would make
-            if value == default:                                    # all weights float64
-                value = default
-            elif value != [] and not READERS[readers](self):
+            value = np.asarray(given.get(name, default)).tolist()   # no float64: it spreads to W
+            value = default if value == default else value          # 200 for 200.0
+            if value not in (default, []) and not READERS[readers](self):
                 raise ValueError(f"{flag} is only for {readers}, got {value}")
-            elif not fits(value):
+            if value != default and not fits(value):
                 raise ValueError(f"{flag} must be {wanted}, got {value!r}")
             setattr(self, name, value)
 
@@ -302,7 +301,7 @@ def progress(run):
         row["selected"] = run["on_selected"][i]
     if i == 0:
         print(f"{c.steps} steps of {OPTIMIZERS[c.optimizer][0]}, lr {c.lr:g}; f = 0 has 100%.")
-        if done := np.isfinite(run["loss"]).sum():
+        if done := np.isfinite(run["loss"]).sum():      # t is that of an earlier evaluation
             print(f"The run in the file is unfinished: it goes on from step {done}.")
         print(f"{'step':>8}", *[f"{title:>9}" for title in row], sep="")
     print(f"{run['t']:8}", *[f"{value:9.1%}" for value in row.values()], sep="", flush=True)
@@ -343,7 +342,8 @@ def load(path):
     with open(path, "rb") as file:
         try:
             run = dict(np.load(file))
-            c, _ = Settings(**json.loads(str(run["config"]))), run["training"]
+            c = Settings(**json.loads(str(run["config"])))
+            run |= {name: run[name] for name in start(c)}       # KeyError if a part is missing
         except Exception:                       # of many kinds: a file may hold anything
             raise ValueError(f"{path} holds no run of this program") from None
     return run | {"config": c, "t": int(run["t"])}
@@ -369,7 +369,7 @@ def main():
         summary(train(progress, path, **given.pop("quick") | given))
         print(f"\nThe run is in {path}")
     except KeyboardInterrupt:
-        parser.exit(1, "\ninterrupted; the same command goes on from the last line above\n")
+        parser.exit(1, "\ninterrupted; the same command goes on from the last row above\n")
     except BrokenPipeError:                     # `| head` has stopped reading
         os._exit(1)
     except (FloatingPointError, ValueError, MemoryError, OSError) as problem:
