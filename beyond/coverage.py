@@ -38,7 +38,7 @@ def demo():
     Y, long = (subsets(rng, 40_000, n, Q) for n in (T, 2 * T))
     for name, J in (("new vectors at every step (stochastic)", np.eye(2 * T)),
                     ("100 fixed vectors, 50 of them a step", np.eye(2 * T) - 1 / (2 * T)),
-                    ("2 fixed sets without overlap, one a step", np.kron(np.eye(2), centred)),
+                    ("2 disjoint fixed sets, one a step", np.kron(np.eye(2), centred)),
                     ("50 vectors, fixed or shuffled", np.kron(one, centred)),
                     ("new vectors in half of the dimensions", np.kron(one, np.eye(T))),
                     ("the same, at T in the other half", np.kron(np.diag([0, 1]), np.eye(T)))):
@@ -65,7 +65,6 @@ def draws(rng, T=T):
     def random_sets(K):
         sets = [new(T) for _ in range(K)]
         return lambda n: sets[rng.integers(K)] if n == T else new(n)
-
     def half(n):                        # each half is turned: with the signs all turns are alike
         turn = np.linalg.qr(rng.standard_normal((T, T)))[0] * rng.choice((-1, 1), T)
         return np.kron(np.eye(2), turn)[:n]
@@ -74,8 +73,9 @@ def draws(rng, T=T):
             "50 vectors, shuffled at every step": lambda n: I[np.r_[rng.permutation(T), T:n]],
             "new vectors at every step, in 50 dimensions": half,
             "2 random fixed sets, one a step": random_sets(2),
-            "5 random fixed sets, one a step": random_sets(5),
-            "2 fixed sets without overlap": lambda n: I[rng.integers(2) * (2 * T - n):][:n],
+            "2 disjoint sets, the first in 9 of 10 steps":
+            lambda n: I[(rng.random() < 0.1) * (2 * T - n):][:n],
+            "2 disjoint fixed sets, one a step": lambda n: I[rng.integers(2) * (2 * T - n):][:n],
             "100 fixed vectors, 50 of them a step": lambda n: I[rng.permutation(2 * T)[:n]],
             "new vectors at every step (stochastic)": new}
 
@@ -95,19 +95,20 @@ def figure():
     """Train, print the errors, and plot those at 2T."""
     canvas, axis = plots.plt.subplots(figsize=(10, 6))
     rngs = [np.random.default_rng(seed) for seed in plots.SEEDS]
-    ways, shown = [draws(rng) for rng in rngs], (50, 50, 50, 75, 97, 100, 100, 100)
+    ways, colors = [draws(rng) for rng in rngs], {"50%": plots.FIXED, "100%": plots.STOCHASTIC}
+    shown = ["50%"] * 3 + ["75%", "100%, unevenly"] + ["100%"] * 3
     for k, name in enumerate(ways[0]):
         short, long = 100 * np.transpose([errors(rng, way[name]) for rng, way in zip(rngs, ways)])
         row(f"{name}: error in % at T", short)
         row(f"{name}: error in % at 2T", long)
-        axis.barh(k, long.mean(), color=plots.FIXED if shown[k] == 50 else plots.STOCHASTIC)
+        axis.barh(k, long.mean(), color=colors.get(shown[k], "#999999"))
         axis.plot(long, [k] * len(long), "k.")
-        axis.text(long.max() + 2, k, f"{shown[k]}% shown", va="center")
+        axis.text(long.max() + 2, k, shown[k], va="center")
     axis.set_yticks(range(len(shown)), ways[0])
     axis.set(title="error at twice the trained length, in %", xlim=(0, 75), axisbelow=True)
     canvas.suptitle("What counts is which directions training shows, not whether vectors are new")
-    plots.caption(canvas, "Shown: how many of the 100 directions training has had. Dots: seeds. "
-                  f"Orthonormal encodings, {T = }, q = {Q}, 2000 steps on 64 sequences each.")
+    plots.caption(canvas, f"Orthonormal encodings, {T = }, q = {Q}; 2000 steps on 64 sequences. "
+                  "Dots: seeds. Percentages: how many of the 100 directions training shows.")
     return canvas
 
 

@@ -1,23 +1,23 @@
-"""How much data: full-batch gradient descent on N sequences.
+"""How much data: full-batch gradient descent on n sequences.
 
     python beyond/data.py                     prints what is derived
     python beyond/data.py picture.png         also trains (two minutes), and plots
 
-All steps have the same N sequences.  Other symbols are those of two_numbers.py.
+All steps have the same n sequences.  Other symbols are those of two_numbers.py.
 
 X and y are fixed now, but with stochastic orthonormal encodings the mean over E keeps its symmetry:
 coordinates of encodings may be permuted and change sign.  So the mean gradient keeps W's block on
 encodings a multiple of I.  The token-PE block of W and V_e stay 0: L stays the same if E and these
 two change sign together.  Only V_x is free: 1 + d^2 numbers, whatever T and d_e are.
 
-With these numbers the loss of N > d sequences in general position tends to 0 only if they come to
+With these numbers the loss of n > d sequences in general position tends to 0 only if they come to
 solve the task: a -> infinity and V_x -> I.  With attention p_in on each selected token and p_out on
 any other one, residuals are G [S; R] with G = [p_in V_x - I/q, p_out V_x], where columns of S and R
-(d, N) are the sums of a sequence's selected and other tokens.  For N > d the rows of [S; R] have
+(d, n) are the sums of a sequence's selected and other tokens.  For n > d the rows of [S; R] have
 fewer than d relations.  So if residuals tend to 0, then for some unit vectors v so does v G:
 p_in v V_x tends to v/q, and p_out v V_x to 0.  Hence p_out/p_in tends to 0, and p_in to 1/q.  Then
 both V_x (p_in S + p_out R) and p_in S + p_out R tend to S/q, of rank d, and V_x tends to I.  For
-N <= d some V_x fits the sequences at every a.
+n <= d some V_x fits the sequences at every a.
 
 Whether they do is decided at the start.  V_x fits the sequences as well as even attention allows,
 and on few of them the slope along a is then weak, or has the wrong sign.
@@ -36,10 +36,10 @@ import train
 def descend(S, R, T, q, lr, steps, d_e, scalar=False):
     """a (samples,), V_x (samples, d, d) and the test error after descent on the mean over E.
 
-    S and R (samples, N, d) are the sums of selected and of other tokens.  With `scalar` V_x is held
+    S and R (samples, n, d) are the sums of selected and of other tokens.  With `scalar` V_x is held
     at multiples of I.
     """
-    samples, N, d = S.shape
+    samples, n, d = S.shape
     a, V = np.zeros((samples, 1, 1)), np.zeros((samples, d, d))
     for t in range(steps + 1):
         p_out = 1 / (q * np.exp(a) + T - q)
@@ -48,7 +48,7 @@ def descend(S, R, T, q, lr, steps, d_e, scalar=False):
             squares = q * (p_in * V - np.eye(d) / q) ** 2 + (T - q) * (p_out * V) ** 2
             return a.ravel(), V, q / d * squares.sum(axis=(1, 2))
         z = p_in * S + p_out * R                                    # dz/da = p_in (S - q z)
-        r = (z @ V.transpose(0, 2, 1) - S / q) / N
+        r = (z @ V.transpose(0, 2, 1) - S / q) / n
         dV = r.transpose(0, 2, 1) @ z
         if scalar:
             dV = np.eye(d) * dV.trace(axis1=1, axis2=2)[:, None, None] / d
@@ -57,17 +57,17 @@ def descend(S, R, T, q, lr, steps, d_e, scalar=False):
 
 
 def demo():
-    """Print how often these numbers learn from N sequences, and if V_x has but one."""
+    """Print how often these numbers learn from n sequences, and if V_x has but one."""
     rng, T, d, q, samples = np.random.default_rng(0), 20, 3, 2, 200
     print(f"{T = }, {d = }, {q = }, stochastic orthonormal encodings, 4000 steps, mean gradients.\n"
-          f"Of {samples} samples of N sequences so many learn, or have a < 0, with V_x free, and\n"
-          "held at multiples of I.\n\n     N   free   a < 0   held   a < 0")
-    for N in 4, 6, 8, 16:
-        X = rng.standard_normal((samples, N, T, d))
+          f"Of {samples} samples of n sequences so many learn, or have a < 0, with V_x free, and\n"
+          "held at multiples of I.\n\n     n   free   a < 0   held   a < 0")
+    for n in 4, 6, 8, 16:
+        X = rng.standard_normal((samples, n, T, d))
         S, R = X[:, :, :q].sum(axis=2), X[:, :, q:].sum(axis=2)
         ends = [descend(S, R, T, q, 0.5, 4000, 20, scalar) for scalar in (False, True)]
         counts = [((error < 0.1).sum(), (a < 0).sum()) for a, _, error in ends]
-        print("  {:4} {:6} {:7} {:6} {:7}".format(N, *counts[0], *counts[1]))
+        print("  {:4} {:6} {:7} {:6} {:7}".format(n, *counts[0], *counts[1]))
 
 
 # Training
@@ -75,14 +75,14 @@ def demo():
 TASK = {"T": 20, "d": 3, "q": 2, "evaluations": 1, "eval_sequences": 2000, "T_test": [],
         "q_test": []}
 ORTHONORMAL = {"law": "orthonormal", "d_e": 20, "lr": 0.5, "steps": 4000}
-MODELS = {      # settings of train.py, numbers N of sequences, color, marker
+MODELS = {      # settings of train.py, numbers n of sequences, color, marker
     "stochastic": (ORTHONORMAL, [6, 8, 16, 32, 64, 128, 256], "#0072B2", "o"),
     "fixed": (ORTHONORMAL | {"pe": "fixed"}, [4, 8, 16, 32, 64, 128, 256], "#D55E00", "^"),
     "net": ({"model": "fcn", "hidden": [120], "optimizer": "adam", "lr": 0.02,
              "schedule": "cosine", "steps": 600}, [16, 64, 256, 1024, 4096], "#009E73", "D")}
-ARMS = {f"data {name} {N}": TASK | settings | {"batch": N}
-        for name, (settings, sizes, _, _) in MODELS.items() for N in sizes}
-FEW = {name: ARMS[name] for name in [f"data stochastic {N}" for N in (6, 8, 16)]}
+ARMS = {f"data {name} {n}": TASK | settings | {"batch": n}
+        for name, (settings, sizes, _, _) in MODELS.items() for n in sizes}
+FEW = {name: ARMS[name] for name in [f"data stochastic {n}" for n in (6, 8, 16)]}
 
 
 def tied(run):
@@ -92,37 +92,37 @@ def tied(run):
 
 
 def figure():
-    """Train, plot error and training loss against N, and print in how many seeds a model learns."""
+    """Train, plot error and training loss against n, and print in how many seeds a model learns."""
     runs = plots.trained(ARMS) | plots.trained(FEW, seeds=range(3, 13))
     c = runs["data fixed 4"][0]["config"]
     canvas, axes = plt.subplots(1, 2, figsize=(10, 6), sharey=True)
     for name, (_, sizes, color, marker) in MODELS.items():
         medians = []
-        for N in sizes:
-            found = runs[f"data {name} {N}"]
+        for n in sizes:
+            found = runs[f"data {name} {n}"]
             errors = np.array([run["error"][-1, 0] for run in found])
             losses = [run["loss"][-100:].mean() * 2 * c.q / c.d for run in found]
-            row(f"{name}, N = {N}: {(errors < 0.1).sum()} of {len(errors)} learn; error", errors)
+            row(f"{name}, n = {n}: {(errors < 0.1).sum()} of {len(errors)} learn; error", errors)
             shown = np.maximum([errors, losses], 1e-4)
             for axis, values in zip(axes, shown):
-                axis.plot([N] * len(values), values, marker, color=color, fillstyle="none")
+                axis.plot([n] * len(values), values, marker, color=color, fillstyle="none")
             medians.append(np.median(shown, axis=1))
         for axis, line in zip(axes, np.transpose(medians)):
             axis.plot(sizes, line, color=color, marker=marker, markevery=[0],
                       fillstyle="none", label=name)
     held = ARMS["data fixed 16"] | {"evaluations": c.steps, "eval_sequences": 2}
-    row("fixed, N = 16, held at the numbers of stochastic: error", [
+    row("fixed, n = 16, held at the numbers of stochastic: error", [
         end_error(train.train(tied, **held, seed=seed), c.T, c.q) for seed in plots.SEEDS])
     for axis, name in zip(axes, ("test error", "training loss over d/(2q)")):
         axis.set(title=name, xscale="log", yscale="log", ylim=(5e-5, 30),
-                 xlabel="training sequences N")
+                 xlabel="training sequences n")
         axis.set_xticks([4, 16, 64, 256, 1024, 4096], [4, 16, 64, 256, 1024, 4096])
         axis.minorticks_off()
     plots.dotted_line(axes[0], 0.1, "10 %")
     axes[1].legend(loc="upper right")
     canvas.suptitle("16 sequences of length 20: stochastic encodings learn, others memorize")
     plots.caption(canvas, "One batch, orthonormal encodings; net of 120 units, by Adam. Markers: 3 "
-                  "seeds, 10 for stochastic to N = 16. Lines: medians. Losses below "
+                  "seeds, 10 for stochastic to n = 16. Lines: medians. Losses below "
                   f"$10^{{-4}}$ are put there. T = $d_e$ = {c.T}, d = {c.d}, q = {c.q}.")
     return canvas
 

@@ -86,6 +86,7 @@ def figure():
             axis.set_xticks([60, 200, 500, 1400], [60, 200, 500, 1400])
             axis.minorticks_off()
     axes[0].set(ylabel="error")
+    axes[0].yaxis.set_major_formatter(plots.PercentFormatter(1))
     axes[0].legend(loc="upper right", handlelength=1.5)
     canvas.suptitle("At 2 T stochastic encodings lead; at q = 8 it depends")
     plots.caption(canvas, f"Computed for random signs, on the population loss: T = {T}, q = {Q}, "

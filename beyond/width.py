@@ -117,17 +117,17 @@ def needed_width(T, q, error, K, rng, equal=False):
 def demo():
     """Print what one draw and 16 draws leave at their best weights, and the d_e that is needed."""
     (rng, other), T, d_e = map(np.random.default_rng, (0, 1)), 200, 170
-    print(f"Random signs, T = {T}, d_e = {d_e}: the least error with K draws.\n"
+    print(f"Random signs, T = {T}, d_e = {d_e}: the least error with so many draws in a test.\n"
           "In one draw selected tokens have equal logits only for q <= 2.\n")
     for q, K, equal in (3, 1, False), (3, 16, False), (2, 1, False), (3, 1, True):
         scores = random_scores(other if equal else rng, T, d_e, q, equal=equal)
         a, alpha = best_weights(scores, q, K)
         error = signs_error(a, alpha, scores, q, K)
-        print(f"  q = {q}, K = {K:2d}   {abs(error):6.1%}   {a = :.1f}, {alpha = :.2f}"
+        print(f"  q = {q}, draws: {K:2d} {abs(error):6.1%}   {a = :.1f}, {alpha = :.2f}"
               f"{', selected logits made equal' * equal}")
-    print("\nThe least d_e (to about 5%) for an error of 10%, q = 3, K draws in a test; weights\n"
-          "are the best ones for one draw; and the units that every net needs (d = 5).\n\n"
-          "            K = 1   K = 16     nets   K = 1, equal logits")
+    print("\nThe least d_e (to about 5%) for an error of 10%, q = 3; weights are the best ones\n"
+          "for one draw; and the units that every net needs (d = 5).\n\n"
+          "            1 draw 16 draws     nets   1 draw, equal logits")
     for T in 10, 100, 1000:
         one, many = (needed_width(T, 3, 0.1, K, rng) for K in (1, 16))
         bound = T * 5 * (1 - 0.1 * (T - 1) / (T - 3))                       # see fcn.py
