@@ -151,9 +151,6 @@ def figure():
                   "encodings; first run: T = 200, random signs. Dashed: measured = predicted.")
     for noise, values in ratios.items():
         row(f"lr (d + q)/n {noise}: delay of the plateau / formula", values)
-    quiet = [trained_held("token-PE", seed=seed)[0] for seed in plots.SEEDS]
-    row("first run's task, fresh batches: plateau / that with the token-PE block held",
-        delays(runs["plateau random signs 4.0 256 1"], 170) / delays(quiet, 170))
     for block, own in ("nothing", slopes), ("token-PE", slopes), ("V", held):
         exact = (descend(1.0, 1400, 100, 50, 5, 3, own)[1] > 1.38).argmax()
         paths = [trained_held(block, 1400, T=50, d_e=100, law="orthonormal", lr=1.0, batch=64,

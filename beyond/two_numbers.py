@@ -1,7 +1,7 @@
 """Training follows two numbers: exact gradient descent on the population loss.
 
-    python beyond/two_numbers.py                                  prints what is derived
-    python beyond/two_numbers.py dynamics.png full_model.png      also trains, and plots both
+    python beyond/two_numbers.py                   prints what is derived
+    python beyond/two_numbers.py dynamics.png      also trains, and plots both
 
 Symbols are those of sts.py.  W* and V* are the identity on a block: of W, on encodings, and of V,
 on tokens.  For one-hot encodings the block of W* is I - 11^T/T.  Stochastic encodings are
@@ -149,10 +149,6 @@ ENCODINGS = {       # settings of train.py, ||W*||^2, color
     "orthonormal": ({"T": 50, "law": "orthonormal", "d_e": 100}, 100, "#0072B2")}
 ARMS = {f"two_numbers {name} {steps}": UNTESTED | settings | {"lr": 1.0, "steps": steps}
         for name, (settings, _, _) in ENCODINGS.items() for steps in (150, 400, 1000, 4000)}
-SIZES = {2: "#0072B2", 3: "#56B4E9", 5: "#A58BD3"}                          # q: color
-FULL = {f"full_model {query} {q}": UNTESTED | {
-    "T": 20, "q": q, "d_e": 20, "law": "orthonormal", "lr": 1.0, "steps": 4000,
-    "attend_to_query": True, "query": query} for query in ("sum", "mean") for q in SIZES}
 
 
 def delays(runs, N):
@@ -198,30 +194,5 @@ def dynamics():
     return canvas
 
 
-def full_model():
-    """Train the full model, plot L against t for both queries, and print it over the recursion."""
-    runs, t = plots.trained(FULL), np.unique(np.geomspace(10, 100_000, 200).astype(int))
-    late, (canvas, axes) = t[t >= 1000], plt.subplots(1, 2, figsize=(8, 6.5), sharey=True)
-    for axis, query, rate in zip(axes, ("sum", "mean"), ("$t^{-1/q}$", "1/t")):
-        ends = []
-        for q, color in SIZES.items():
-            found = runs[f"full_model {query} {q}"]
-            measured = np.array([plots.smooth_loss(run)[1] for run in found])
-            plots.band(axis, plots.smooth_loss(found[0])[0], measured, color, linewidth=5)
-            exact = descend(1.0, t[-1], 20, 20, 5, q, partial(slopes, query=query))[0]
-            axis.plot(t, exact[t], "--", color=plots.THEORY)
-            axis.plot(late, late_loss(late, 20, 5, q, query, 1.0, 20), ":", color=plots.THEORY)
-            ends.extend(measured[:, -10:].mean(axis=1) / exact[3600:4000].mean())
-        axis.set(title=f"{query} as query: {rate}", xscale="log", yscale="log", xlabel="step t")
-        row(f"{query}: L at the end / exact", ends)
-    axes[0].set(ylabel="loss L")
-    axes[0].legend([*axis.lines[::3], *axis.lines[1:3]],
-                   [*(f"q = {q}" for q in SIZES), "recursion", "its late law"], loc="lower left")
-    canvas.suptitle("Full model: the query decides how fast the loss falls")
-    plots.caption(canvas, "Thick: trained, 3 seeds. Stochastic orthonormal encodings, T = 20, "
-                  "$d_e$ = 20, d = 5, lr = 1, fresh batches of 256 sequences.")
-    return canvas
-
-
 if __name__ == "__main__":
-    main(__doc__, demo, dynamics, full_model)
+    main(__doc__, demo, dynamics)
