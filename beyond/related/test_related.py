@@ -2,6 +2,8 @@
 
 import math
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,8 @@ import next_token as nt
 import single_location as sl
 import sparse_variables as sv
 
-MODULES = asv, ic, mc, mm, nt, sl, sv
+MODULES = mm, asv, nt, sl, sv, mc, ic
+DONE = mm, nt,
 PAGE = Path(__file__).with_name("README.md").read_text("utf-8")
 
 
@@ -25,17 +28,118 @@ def slopes(loss, w):
     return np.reshape([loss(w + h).imag / 1e-30 for h in steps], w.shape)
 
 
-def test_the_readme_has_all_seven_files_and_they_need_numpy_only():
-    files = [*Path(__file__).parent.glob("[!t]*.py")]
-    for file in files:
-        assert f"\npython beyond/related/{file.name}\n" in PAGE and f"{file.stem}.png)" in PAGE
-        assert {"functools", "itertools", "math", "numpy", "sys"}.issuperset(re.findall(
-            r"^(?:import|from) (\w+)[\w.]*(?: as \w+| import .*)?$", file.read_text("utf-8"), re.M))
-    assert len(files) == 7
+def test_the_page_has_all_seven_files_and_they_need_numpy_only():
+    assert {*Path(__file__).parent.glob("[!t]*.py")} == {Path(m.__file__) for m in MODULES}
+    for name, text in ((m.__name__, Path(m.__file__).read_text("utf-8")) for m in MODULES):
+        assert f"\npython beyond/related/{name}.py" in PAGE and f"figures/{name}.png" in PAGE
+        assert {"functools", "itertools", "math", "numpy", "os", "sys"}.issuperset(re.findall(
+            r"^(?:import|from) (\w+)[\w.]*(?: as \w+| import .*)?$", text, re.M))
+        assert re.search(r"20\d\d,\s+arXiv:\d{4}\.\d{5}\)\.  NumPy only, MIT licence\.", text) or name not in [m.__name__ for m in DONE]
+
+
+@pytest.mark.parametrize("module", DONE, ids=lambda module: module.__name__)
+def test_command_lines_explain_themselves_refuse_wrong_names_and_work_alone(module, tmp_path):
+    (tmp_path / "alone.py").write_bytes(Path(module.__file__).read_bytes())
+    (tmp_path / "matplotlib.py").write_text("raise ImportError")
+
+    def run(*args):
+        return subprocess.run([sys.executable, "alone.py", *args], cwd=tmp_path, encoding="utf-8",
+                              capture_output=True)
+
+    assert run("--help").stdout.strip() == module.__doc__.strip() and run().returncode == 0
+    for wrong in "--seed", "x.xyz", "missing/x.png":
+        done = run(wrong)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert wrong in done.stderr
+
+
+@pytest.mark.parametrize("module", DONE, ids=lambda module: module.__name__)
+def test_pictures_have_titles_and_axes(module, tmp_path, monkeypatch):
+    plt = pytest.importorskip("matplotlib.pyplot")
+    module.figure(tmp_path / "x.png")
+    panels = plt.gcf().axes
+    assert all(panel.get_xlabel() and panel.get_title() for panel in panels)
+    assert panels[0].get_ylabel() and (tmp_path / "x.png").stat().st_size > 10_000
+    if module is asv:                                   # K and Q penalized: near W_nuc
+        assert panels[1].get_title().endswith("nuc") and panels[1].lines[1].get_ydata()[-1] < 3
+    assert module is not sl or "found" in panels[0].get_ylabel()
+
+
+def test_max_margin_the_direction_is_that_of_steepest_descent():
+    p, K, G = map(np.random.default_rng(0).standard_normal, ((3, 4), (3, 5, 4), (3, 5)))
+    for i in range(3):
+        def loss(p):
+            s = np.exp(K[i] @ p)
+            return np.log(1 + np.exp(-s @ G[i] / s.sum()))
+
+        g = slopes(loss, p[i])
+        np.testing.assert_allclose(mm.direction(p, K, G)[i], -g / np.linalg.norm(g), rtol=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_max_margin_svms_have_the_largest_margins_and_locally_optimal_tokens_beat_rivals(seed):
+    K, phi = np.random.default_rng(seed).standard_normal((6, 2)), np.linspace(0, 2 * np.pi, 50_000)
+    for t in range(6):
+        D, p = K[t] - np.delete(K, t, axis=0), mm.svm(K, t)
+        margin = (D @ [np.cos(phi), np.sin(phi)]).min(axis=0).max().clip(0)
+        assert abs(margin - (0 if p is None else 1 / np.linalg.norm(p))) < 6e-4
+    K = np.array([[1, 0], [0, 1], [0, -1], [-0.001, 0]])                # token 3: 1.001 behind
+    assert mm.locally_optimal(K, np.array([1, 0, 0, 2]), 0)
+    assert not mm.locally_optimal(K, np.array([1, 0, 1, 0]), 0)         # a tie
+
+
+@pytest.mark.parametrize("G, optimal, near, far", [
+    ((1, 0.9, 0), [0, 1], [0, 0, 0, 0, 1, 1], 1), ((1, 0.9, 0.899), [0, 1], [0] * 6, 1),
+    ((1, 0.9, 0.901), [0], [0] * 6, 0), ((0.5, 0.9, 0.901), [2], [2] * 6, 2),
+    ((0.5, 0.9, 0.899), [1], [1] * 6, 1)])
+def test_max_margin_far_out_a_query_stays_only_at_a_locally_optimal_token(G, optimal, near, far):
+    assert [t for t in range(3) if mm.locally_optimal(mm.KEYS, np.array(G), t)] == optimal
+    p = mm.descend(mm.STARTS, mm.KEYS, np.array(G), 3000)[-1]
+    assert [*mm.selected(p, mm.KEYS)] == [*near, far]
+    svms = np.array([mm.svm(mm.KEYS, t) for t in (*near, far)])
+    assert abs(mm.angle(p) - mm.angle(svms)).max() < 2
+
+
+def test_max_margin_and_next_token_demos_print_what_the_page_claims(capsys):
+    mm.demo(1, 200)
+    nt.demo(3)
+    printed = capsys.readouterr().out
+    rows = re.findall(r"length +\S+ +(\d+) +(\d+) +(\d+) +(\d+)", printed)
+    start, best_at_start, optimal, best = np.array(rows, int).T         # of the token selected
+    assert len(rows) == 3 and (optimal == 200).all() and (start < 100).all()
+    assert (best_at_start < 50).all() and (best > 100).all() and (np.diff(best) < 0).all()
+    within, across = map(float, re.findall(r"at \w+ (0\.\d{4})", printed))     # SCCs
+    assert within < 0.002 and 0.6 < across < 0.75
+
+
+def test_next_token_gradient_is_the_slope_of_the_loss():
+    rng = np.random.default_rng(0)                                      # tokens occur twice
+    w, x = rng.standard_normal(5), rng.integers(5, size=(9, 5))
+    y = x[:, 2]
+
+    def loss(w):
+        s, hit = np.exp(w[x]), x == y[:, None]
+        return -np.log((s * hit).sum(axis=1) / s.sum(axis=1)).mean()
+
+    np.testing.assert_allclose(nt.gradient(w, x, y), slopes(loss, w), rtol=1e-10)
+
+
+@pytest.mark.parametrize("samples, expected, shares", [
+    (nt.SETS[0], [1, 1, 0, -1, -1], (3 / 4, 1 / 4, 0, 0)),
+    (nt.SETS[1], [1.8, 0.8, -0.2, -1.2, -1.2], (1, 0, 0, 0)),
+    (nt.SETS[2], [0.4, 0.4, 0.4, -0.6, -0.6], (1 / 3, 1 / 3, 1 / 3, 0)),
+    (nt.SETS[3], [0.4, 0.4, 0.4, -0.6, -0.6], (1 / 2, 1 / 4, 1 / 4, 0)),
+    ("abp>a bcp>b cdp>c dap>d", [0.2, 0.2, 0.2, 0.2, -0.8], [1 / 4] * 4),    # a longer cycle
+    ("acp>a abp>a bcp>b", [1.25, 0.25, -0.75, 0, -0.75], (1, 0, 0, 0))])      # a > c not needed
+def test_next_token_w_turns_to_the_svm_and_attention_mixes_by_counts(samples, expected, shares):
+    w, w_svm = nt.train(*nt.read(samples))[-1], nt.svm(*nt.read(samples))
+    np.testing.assert_allclose(w_svm, expected, atol=1e-9)
+    assert w @ w_svm / np.linalg.norm(w) / np.linalg.norm(w_svm) > 0.995
+    np.testing.assert_allclose(nt.attention(w, nt.read("abcdp>p")[0])[0, :4], shares, atol=2e-3)
 
 
 @pytest.mark.parametrize("column, seed", [*enumerate((0, 11, 12))])
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [asv, sl, sv, mc, ic], ids=lambda module: module.__name__)
 def test_the_page_shows_the_last_numbers_that_the_demo_returns(module, column, seed):
     section = PAGE.split(f"\n## {module.__name__}.py")[1].split("\n## ")[0]
     triples = re.findall(r"(-?[\d.]*\d)/(-?[\d.]*\d)/(-?[\d.]*\d)", section)
@@ -213,73 +317,3 @@ def test_attention_svm_both_svms_of_two_samples_are_those_found_by_hand(monkeypa
     mean = delta.sum(axis=0) / (1 + np.cos(1))
     np.testing.assert_allclose(asv.svm("hand", (0, 0), "fro"), delta.T, atol=1e-3)
     np.testing.assert_allclose(asv.svm("hand", (0, 0), "nuc"), np.outer(mean, [1, 1]), atol=1e-3)
-
-
-def test_next_token_gradient_is_the_slope_of_the_loss():
-    rng = np.random.default_rng(0)                                      # tokens occur twice
-    w, x = rng.standard_normal(5), rng.integers(5, size=(9, 5))
-    y = x[:, 2]
-
-    def loss(w):
-        s, hit = np.exp(w[x]), x == y[:, None]
-        return -np.log((s * hit).sum(axis=1) / s.sum(axis=1)).mean()
-
-    np.testing.assert_allclose(nt.gradient(w, x, y), slopes(loss, w), rtol=1e-10)
-
-
-@pytest.mark.parametrize("samples, expected", [
-    (nt.SAMPLES, [1, 1, 0, -1, -1]), (nt.ACYCLIC, [1.8, 0.8, -0.2, -1.2, -1.2]),
-    (["abp a", "bcp b", "cdp c", "dap d"], [0.2, 0.2, 0.2, 0.2, -0.8]),         # a longer cycle
-    (["acp a", "abp a", "bcp b"], [1.25, 0.25, -0.75, 0, -0.75])])      # a > c is not needed
-def test_next_token_svms_are_those_found_by_hand(samples, expected):
-    np.testing.assert_allclose(nt.svm(*nt.read(samples)), expected, atol=1e-9)
-
-
-def test_next_token_w_turns_to_the_svm_as_the_page_says():
-    path, numbers = nt.train(*nt.read(nt.SAMPLES)), nt.demo()
-    for t, gap, cosine in (100, *numbers[:2]), (1000, *numbers[2:4]), (10_000, *numbers[4:6]):
-        assert gap == pytest.approx(path[t] @ [1, -1, 0, 0, 0])
-        assert cosine == pytest.approx(path[t] @ [1, 1, 0, -1, -1] / 2 / np.linalg.norm(path[t]))
-        assert t == 100 or f"{cosine:.4f}" in PAGE
-    assert f"{gap:.4f}" in PAGE and abs(gap - np.log(3)) < 0.001
-
-
-def test_max_margin_the_direction_is_that_of_steepest_descent_and_far_out_no_nan():
-    p, K, G = (np.random.default_rng(0).standard_normal(shape) for shape in (4, (5, 4), 5))
-
-    def loss(p):
-        s = np.exp(K @ p)
-        return np.log(1 + np.exp(-s @ G / s.sum()))
-
-    g = slopes(loss, p)
-    np.testing.assert_allclose(mm.direction(p, K, G), -g / np.linalg.norm(g), rtol=1e-10)
-    np.testing.assert_allclose(mm.direction(30 * mm.FAR, mm.KEYS, mm.SCORES[0]), [1, 0], atol=1e-9)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_max_margin_the_svm_has_the_largest_margin_of_all_directions(seed):
-    K, phi = np.random.default_rng(seed).standard_normal((6, 2)), np.linspace(0, 2 * np.pi, 50_000)
-    for t in range(6):
-        D, p = K[t] - np.delete(K, t, axis=0), mm.svm(K, t)
-        margin = (D @ [np.cos(phi), np.sin(phi)]).min(axis=0).max().clip(0)
-        assert abs(margin - (0 if p is None else 1 / np.linalg.norm(p))) < 6e-4
-
-
-def test_max_margin_a_token_is_locally_optimal_if_it_beats_all_that_its_svm_leaves_1_behind():
-    K = np.array([[1, 0], [0, 1], [0, -1], [-0.001, 0]])                # token 3: 1.001 behind
-    assert mm.locally_optimal(K, np.array([1, 0, 0, 2]), 0)
-    assert not mm.locally_optimal(K, np.array([1, 0, 1, 0]), 0)         # a tie
-
-
-@pytest.mark.parametrize("G, expected, near, far", [*zip(
-    mm.SCORES, ([1, 1, 0], [1, 1, 0], [1, 0, 0]), ({0, 1}, {0}, {0}), (1, 1, 0))])
-def test_max_margin_far_out_a_query_stays_only_at_a_locally_optimal_token(G, expected, near, far):
-    assert [mm.locally_optimal(mm.KEYS, G, t) for t in range(3)] == expected
-    chosen, off = zip(*(mm.outcome(start, mm.KEYS, G) for start in mm.STARTS))
-    assert {*chosen} == near and 0.2 < max(off) < 1.5 and mm.outcome(mm.FAR, mm.KEYS, G)[0] == far
-
-
-def test_max_margin_demo_asks_for_the_selected_token(monkeypatch):
-    monkeypatch.setattr(mm, "outcome", lambda start, K, G: (0, 0.0))
-    monkeypatch.setattr(mm, "locally_optimal", lambda K, G, t: t == 0)
-    assert mm.demo()[0] == 50
