@@ -18,7 +18,7 @@ import single_location as sl
 import sparse_variables as sv
 
 MODULES = mm, asv, nt, sl, sv, mc, ic
-DONE = mm, nt,
+DONE = mm, nt, asv,
 PAGE = Path(__file__).with_name("README.md").read_text("utf-8")
 
 
@@ -112,6 +112,37 @@ def test_max_margin_and_next_token_demos_print_what_the_page_claims(capsys):
     assert within < 0.002 and 0.6 < across < 0.75
 
 
+@pytest.mark.parametrize("arm", asv.ARMS)
+def test_attention_svm_training_follows_the_slopes_of_loss_and_penalty(arm):
+    K, Q, X, Z, G = asv.instances(1, 2, 3, 4, 5)
+    start, mu = K @ Q.transpose(0, 2, 1), np.array([0.03, 0.1])[:, None, None]
+    assert (asv.train(arm, K, Q, X, Z, G, mu, 0) == start).all()        # arms share their start
+    for i, W in enumerate(asv.train(arm, K, Q, X, Z, G, mu, 1)):
+        def loss(K, Q):
+            s = np.exp(np.einsum("itd,de,ie->it", X[i], K @ Q.T, Z[i]))
+            f = (s * G[i]).sum(axis=1) / s.sum(axis=1)
+            square = (K ** 2).sum() + (Q ** 2).sum() if "+" in arm[1] else ((K @ Q.T) ** 2).sum()
+            return np.log(1 + np.exp(-f)).mean() + mu[i, 0, 0] * square
+
+        A, B = (start[i], np.eye(5)) if arm[0] == "W" else (K[i], Q[i])
+        dA, dB = slopes(lambda A: loss(A, B), A), slopes(lambda B: loss(A, B), B)
+        A_new, B_new = (M - 0.1 * dM / np.linalg.norm(dM) for M, dM in ((A, dA), (B, dB)))
+        np.testing.assert_allclose(W, A_new @ (B if arm[0] == "W" else B_new).T, atol=1e-11)
+
+
+def test_attention_svm_svms_are_those_found_by_hand_and_angles_halve_as_exponents_double():
+    delta = np.array([[1, 0], [np.cos(1), np.sin(1)]])                  # tokens delta_i and 0
+    X, selected = np.stack([delta, 0 * delta], axis=1)[None], np.array([[[True, False]] * 2])
+    W_F, W_nuc = (asv.svm(selected, X, np.eye(2)[None], least)[0] for least in ("F", "nuc"))
+    np.testing.assert_allclose(W_F, delta.T, atol=1e-3)
+    np.testing.assert_allclose(W_nuc.T, [delta.sum(axis=0) / (1 + np.cos(1))] * 2, atol=1e-3)
+    for arm, near in zip(asv.ARMS, (0, 1, 0)):
+        angles, best = asv.experiment(arm, 2, 4)
+        ratios = angles[near, :-1] / angles[near, 1:]
+        assert (1.7 < ratios).all() and (ratios < 2.6).all() and angles[near, -1] < 2.5
+        assert (angles[1 - near] > 25).all() and best > 2
+
+
 def test_next_token_gradient_is_the_slope_of_the_loss():
     rng = np.random.default_rng(0)                                      # tokens occur twice
     w, x = rng.standard_normal(5), rng.integers(5, size=(9, 5))
@@ -139,7 +170,7 @@ def test_next_token_w_turns_to_the_svm_and_attention_mixes_by_counts(samples, ex
 
 
 @pytest.mark.parametrize("column, seed", [*enumerate((0, 11, 12))])
-@pytest.mark.parametrize("module", [asv, sl, sv, mc, ic], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [sl, sv, mc, ic], ids=lambda module: module.__name__)
 def test_the_page_shows_the_last_numbers_that_the_demo_returns(module, column, seed):
     section = PAGE.split(f"\n## {module.__name__}.py")[1].split("\n## ")[0]
     triples = re.findall(r"(-?[\d.]*\d)/(-?[\d.]*\d)/(-?[\d.]*\d)", section)
@@ -289,31 +320,3 @@ def test_markov_chain_arms_share_their_draws_and_two_samples_are_as_found_by_han
     assert (first == base).all() and (first <= urn).all()
     for (P, counts), share in zip(mc.RUNS.values(), (11 / 30, 0.38, 0.5)):      # of token 1
         assert abs(mc.generate(0, P, 40_000, 2, counts)[-1].mean() - share) < 0.004
-
-
-@pytest.mark.parametrize("arm", asv.ARMS)
-def test_attention_svm_training_follows_the_slopes_of_loss_and_penalty(arm):
-    (X, Z, G), K, Q = asv.instance(1, 3, 4, 5)
-    assert (asv.train(arm, K, Q, X, Z, G, 0, 0) == K @ Q.T).all()       # arms share their start
-    if arm == "W":
-        K, Q = K @ Q.T, np.eye(5)
-
-    def loss(K, Q):
-        s = np.exp(np.einsum("itd,de,ie->it", X, K @ Q.T, Z))
-        f = (s * G).sum(axis=1) / s.sum(axis=1)
-        penalty = (K ** 2).sum() + (Q ** 2).sum() if arm == "KQ" else ((K @ Q.T) ** 2).sum()
-        return np.log(1 + np.exp(-f)).mean() + 0.03 * penalty
-
-    dK, dQ = slopes(lambda K: loss(K, Q), K), slopes(lambda Q: loss(K, Q), Q)
-    K_new, Q_new = (M - 0.1 * dM / np.linalg.norm(dM) for M, dM in ((K, dK), (Q, dQ)))
-    expected = K_new @ (Q if arm == "W" else Q_new).T
-    np.testing.assert_allclose(asv.train(arm, K, Q, X, Z, G, 0.03, 1), expected, atol=1e-11)
-
-
-def test_attention_svm_both_svms_of_two_samples_are_those_found_by_hand(monkeypatch):
-    delta = np.array([[1, 0], [np.cos(1), np.sin(1)]])                  # tokens delta_i and 0
-    data = (np.stack([delta, 0 * delta], axis=1), np.eye(2), None), None, None
-    monkeypatch.setattr(asv, "instance", lambda seed: data)
-    mean = delta.sum(axis=0) / (1 + np.cos(1))
-    np.testing.assert_allclose(asv.svm("hand", (0, 0), "fro"), delta.T, atol=1e-3)
-    np.testing.assert_allclose(asv.svm("hand", (0, 0), "nuc"), np.outer(mean, [1, 1]), atol=1e-3)
