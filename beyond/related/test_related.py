@@ -18,7 +18,7 @@ import single_location as sl
 import sparse_variables as sv
 
 MODULES = mm, asv, nt, sl, sv, mc, ic
-DONE = mm, nt, asv, sl, sv,
+DONE = mm, nt, asv, sl, sv, mc,
 PAGE = Path(__file__).with_name("README.md").read_text("utf-8")
 
 
@@ -253,8 +253,27 @@ def test_sparse_variables_least_l1_norms_need_samples_like_log_T_and_least_l2_li
     assert sv.needed("again: least |w|_1", 0) == sv.needed("least |w|_1", 0)        # same samples
 
 
+def test_markov_chain_attention_is_the_chain_weighted_by_the_counts_of_which_two_are_by_hand():
+    rng = np.random.default_rng(0)
+    E, W, x = rng.standard_normal((5, 8)), rng.standard_normal((8, 8)) / 8, rng.integers(5, size=9)
+    chain = mc.ccmc(np.exp(E @ W.T @ E.T), np.bincount(x, minlength=5), x[-1])
+    np.testing.assert_allclose(mc.attention(E, W, x), chain, rtol=1e-12)
+    for arm, share in ("0.8 to itself", 11 / 30), ("0.8 to itself, not counted", 0.38):
+        shares = mc.generate(0, mc.ARMS[arm][0], 40_000, 2, mc.ARMS[arm][1])
+        assert abs(shares[-1].mean() - share) < 0.004                   # of token 1
+
+
+def test_markov_chain_shares_fall_if_tokens_or_pairs_prefer_themselves_and_samples_count(capsys):
+    mc.demo(1, 300)
+    rows = re.findall(r"(-?\d\.\d\d) +(-?\d\.\d{3}) \(\S+\) +(\d+)", capsys.readouterr().out)
+    derived, powers, won = np.array(rows, float).T
+    np.testing.assert_allclose(powers, [-0.9, -0.76, -0.27, 0, -0.73, 0], atol=0.04)
+    np.testing.assert_allclose(derived, powers, atol=0.1)
+    assert ((won > 200) == (powers < -0.1)).all() and (won[powers > -0.1] == 0).all()
+
+
 @pytest.mark.parametrize("column, seed", [*enumerate((0, 11, 12))])
-@pytest.mark.parametrize("module", [mc, ic], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [ic], ids=lambda module: module.__name__)
 def test_the_page_shows_the_last_numbers_that_the_demo_returns(module, column, seed):
     section = PAGE.split(f"\n## {module.__name__}.py")[1].split("\n## ")[0]
     triples = re.findall(r"(-?[\d.]*\d)/(-?[\d.]*\d)/(-?[\d.]*\d)", section)
@@ -303,26 +322,3 @@ def test_in_context_the_best_step_from_the_mean_has_its_risk():
 def test_in_context_an_example_counts_as_claimed_if_d_is_large():
     assert [ic.counts(), ic.best_step(n=7)[1]] == pytest.approx([1, 10 - 70 / 18])
     assert ic.counts(0.06, n=2000, d=1000) == pytest.approx(4.6, rel=0.01)
-
-
-def test_markov_chain_attention_is_the_chain_weighted_by_the_counts():
-    rng = np.random.default_rng(0)
-    E, W, x = rng.standard_normal((5, 8)), rng.standard_normal((8, 8)) / 8, rng.integers(5, size=9)
-    weights = np.exp(np.einsum("jd,de,ie->ij", E, W, E))
-    q = np.bincount(x, minlength=5) * weights[x[-1]]
-    chain = mc.ccmc(mc.base_chain(E, W), np.bincount(x, minlength=5), x[-1])
-    np.testing.assert_allclose(chain, q / q.sum(), rtol=1e-9)
-    np.testing.assert_allclose(mc.attention(E, W, x), q / q.sum(), atol=1e-12)
-
-
-def test_markov_chain_the_power_is_that_of_the_final_loser():
-    t = np.arange(1, 1001)[:, None]
-    shares = np.hstack([t ** -0.5, 1 - t ** -0.7, np.where(t < 100, 0.9, 0.3 * (t / 100) ** -0.4)])
-    np.testing.assert_allclose(mc.power(shares), [-0.5, -0.7, -0.4])
-
-
-def test_markov_chain_arms_share_their_draws_and_two_samples_are_as_found_by_hand():
-    first, base, urn = (mc.generate(3, P, 300, 1, counts) for P, counts in mc.RUNS.values())
-    assert (first == base).all() and (first <= urn).all()
-    for (P, counts), share in zip(mc.RUNS.values(), (11 / 30, 0.38, 0.5)):      # of token 1
-        assert abs(mc.generate(0, P, 40_000, 2, counts)[-1].mean() - share) < 0.004
