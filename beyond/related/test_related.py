@@ -2,6 +2,8 @@
 
 import math
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,7 @@ import next_token as nt
 import single_location as sl
 import sparse_variables as sv
 
-MODULES = asv, ic, mc, mm, nt, sl, sv
+MODULES = mm, asv, nt, sl, sv, mc, ic
 PAGE = Path(__file__).with_name("README.md").read_text("utf-8")
 
 
@@ -25,194 +27,120 @@ def slopes(loss, w):
     return np.reshape([loss(w + h).imag / 1e-30 for h in steps], w.shape)
 
 
-def test_the_readme_has_all_seven_files_and_they_need_numpy_only():
-    files = [*Path(__file__).parent.glob("[!t]*.py")]
-    for file in files:
-        assert f"\npython beyond/related/{file.name}\n" in PAGE and f"{file.stem}.png)" in PAGE
-        assert {"functools", "itertools", "math", "numpy", "sys"}.issuperset(re.findall(
-            r"^(?:import|from) (\w+)[\w.]*(?: as \w+| import .*)?$", file.read_text("utf-8"), re.M))
-    assert len(files) == 7
+def test_the_page_has_all_seven_files_and_they_need_numpy_only():
+    assert {*Path(__file__).parent.glob("[!t]*.py")} == {Path(m.__file__) for m in MODULES}
+    for name, text in ((m.__name__, Path(m.__file__).read_text("utf-8")) for m in MODULES):
+        assert f"\npython beyond/related/{name}.py" in PAGE and f"figures/{name}.png" in PAGE
+        assert {"functools", "itertools", "math", "numpy", "os", "sys"}.issuperset(re.findall(
+            r"^(?:import|from) (\w+)[\w.]*(?: as \w+| import .*)?$", text, re.M))
+        assert re.search(r"20\d\d,\s+arXiv:\d{4}\.\d{5}\)\.  NumPy only, MIT licence\.", text)
 
 
-@pytest.mark.parametrize("column, seed", [*enumerate((0, 11, 12))])
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
-def test_the_page_shows_the_last_numbers_that_the_demo_returns(module, column, seed):
-    section = PAGE.split(f"\n## {module.__name__}.py")[1].split("\n## ")[0]
-    triples = re.findall(r"(-?[\d.]*\d)/(-?[\d.]*\d)/(-?[\d.]*\d)", section)
-    returned = module.demo(seed)[-len(triples):]
-    assert len(triples) == len(returned) > 1
-    for triple, number in zip(triples, returned):       # other processors round differently
-        digit, shown = 10.0 ** -len(triple[column].partition(".")[2]), float(triple[column])
-        assert abs(number - shown) <= max(digit, abs(shown) * (0.05 if digit == 1 else 0.02))
+def test_command_lines_explain_themselves_refuse_wrong_names_and_work_alone(module, tmp_path):
+    (tmp_path / "alone.py").write_bytes(Path(module.__file__).read_bytes())
+    (tmp_path / "matplotlib.py").write_text("raise ImportError")
+
+    def run(*args):
+        return subprocess.run([sys.executable, "alone.py", *args], cwd=tmp_path, encoding="utf-8",
+                              capture_output=True)
+
+    assert run("--help").stdout.strip() == module.__doc__.strip() and run().returncode == 0
+    for wrong in "--seed", "x.xyz", "missing/x.png":
+        done = run(wrong)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert wrong in done.stderr
 
 
-@pytest.mark.parametrize("head", sv.HEADS)
-def test_sparse_variables_gradients_of_each_head_equal_the_complex_step(head):
-    rng = np.random.default_rng(0)
-    X, y = (z.astype(float) for z in sv.sample(rng, 2, 9, 5))
-    p = 1.5 * rng.standard_normal((2, 7, 1))
-
-    def loss(p):                                        # the sum of both trials' losses
-        e = np.exp(p[:, :5])
-        a = {"softmax": e / e.sum(axis=1, keepdims=True), "exp": e / 5,
-             "signed": (1 + np.sinh(p[:, :5])) / 5}
-        f = p[:, 5:6] + X @ (p[:, 6:] * a.get(head, (1 + p[:, :5]) / 5))
-        return (np.log(1 + np.exp(f)) - y * f).mean(axis=1).sum()
-
-    L, g = sv.loss(head, p, X, y)
-    assert L == pytest.approx(loss(p) / 2)
-    np.testing.assert_allclose(g, slopes(loss, p), rtol=1e-10, atol=1e-15)
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+def test_pictures_have_titles_and_axes(module, tmp_path, monkeypatch):
+    plt = pytest.importorskip("matplotlib.pyplot")
+    monkeypatch.setattr(sl, "FALLING", (sl.FALLING[0], 100, 0))         # short
+    module.figure(tmp_path / "x.png")
+    panels = plt.gcf().axes
+    assert all(panel.get_xlabel() and panel.get_title() for panel in panels)
+    assert panels[0].get_ylabel() and (tmp_path / "x.png").stat().st_size > 10_000
+    if module is asv:                                   # K and Q penalized: near W_nuc
+        assert panels[1].get_title().endswith("nuc") and panels[1].lines[1].get_ydata()[-1] < 3
+    assert module is not sl or "found" in panels[0].get_ylabel()
 
 
-@pytest.mark.parametrize("head", sv.HEADS)
-def test_sparse_variables_heads_start_alike_with_the_same_samples_and_fit_them(head, monkeypatch):
-    X, y = sv.sample(np.random.default_rng([5, 6, 500]), 1, 500, 6)
-    assert abs(y.mean() - 0.5) < 0.06 and (y[..., 0] == X[..., :3].all(axis=2)).all()
-    np.testing.assert_allclose(sv.attention(head, np.zeros((1, 8, 1)))[0], 1 / 8)
-    calls, loss = [], sv.loss
-    monkeypatch.setattr(sv, "loss", lambda *args: calls.append(args[2]) or loss(*args))
-    w, b = sv.train(head, X, y)
-    assert len(calls) < 1500 and np.sign(w.min()) == [1, 1, -1, 0, -1][[*sv.HEADS].index(head)]
-    assert 0.008 < np.log(1 + np.exp((1 - 2 * y) * (b + X @ w))).mean() < 0.01
-    sv.trial(head, 6, 500, 5)
-    assert (calls[-1] == X).all()
+def test_max_margin_the_direction_is_that_of_steepest_descent():
+    p, K, G = map(np.random.default_rng(0).standard_normal, ((3, 4), (3, 5, 4), (3, 5)))
+    for i in range(3):
+        def loss(p):
+            s = np.exp(K[i] @ p)
+            return np.log(1 + np.exp(-s @ G[i] / s.sum()))
+
+        g = slopes(loss, p[i])
+        np.testing.assert_allclose(mm.direction(p, K, G)[i], -g / np.linalg.norm(g), rtol=1e-10)
 
 
-def test_sparse_variables_m90_is_where_the_share_crosses_90_percent(monkeypatch):
-    monkeypatch.setattr(sv, "trial", lambda head, T, m, seed, eta: (0.9 * m / T, None))
-    np.testing.assert_allclose(sv.needed("any", 0, (40, 40, 90)), [40, 40, 90])
+@pytest.mark.parametrize("seed", range(3))
+def test_max_margin_svms_have_the_largest_margins_and_locally_optimal_tokens_beat_rivals(seed):
+    K, phi = np.random.default_rng(seed).standard_normal((6, 2)), np.linspace(0, 2 * np.pi, 50_000)
+    for t in range(6):
+        D, p = K[t] - np.delete(K, t, axis=0), mm.svm(K, t)
+        margin = (D @ [np.cos(phi), np.sin(phi)]).min(axis=0).max().clip(0)
+        assert abs(margin - (0 if p is None else 1 / np.linalg.norm(p))) < 6e-4
+    K = np.array([[1, 0], [0, 1], [0, -1], [-0.001, 0]])                # token 3: 1.001 behind
+    assert mm.locally_optimal(K, np.array([1, 0, 0, 2]), 0)
+    assert not mm.locally_optimal(K, np.array([1, 0, 1, 0]), 0)         # a tie
 
 
-def test_single_location_gradients_of_the_risk_equal_the_complex_step(monkeypatch):
-    def erf(x):                                         # also for the complex step
-        slope = 2 / math.sqrt(math.pi) * np.exp(-x.real ** 2)
-        return np.vectorize(math.erf)(x.real) + 1j * x.imag * slope
-
-    monkeypatch.setattr(sl, "erf", erf)
-    w, lam = np.random.default_rng(0).standard_normal((2, 4, 3)) / 5, np.array([0.1, 0.4, 1])
-    g = np.real(sl.risk(*w + 0j, lam)[1:])
-    slope = slopes(lambda w: sl.risk(*w, lam)[0].sum(), w)
-    np.testing.assert_allclose(g, slope, rtol=1e-9, atol=1e-12)
-
-
-def test_single_location_samples_have_the_risk_and_below_009_the_exchanged_end_has_less():
-    assert np.subtract(*sl.ends(0.092)) < 0 < np.subtract(*sl.ends(0.089))
-    k, v = (sl.unit(w) for w in np.random.default_rng(3).standard_normal((2, 4, 1)))
-    X = np.random.default_rng(1).standard_normal((100_000, sl.L, 4))
-    X[:, 0] = sl.G * X[:, 0] + [sl.M, 0, 0, 0]
-    for lam in 0.1, 0.4, 1:
-        f = (sl.erf(lam * (X @ k)[..., 0]) * (X @ v)[..., 0]).sum(axis=1)
-        errors = (f - X[:, 0, 1]) ** 2
-        R = sl.risk(k, v, np.array([lam]))[0][0]
-        assert abs(errors.mean() - R) < 4 * errors.std() / 1e5 ** 0.5 < 0.05 * R
+@pytest.mark.parametrize("G, optimal, near, far", [
+    ((1, 0.9, 0), [0, 1], [0, 0, 0, 0, 1, 1], 1), ((1, 0.9, 0.899), [0, 1], [0] * 6, 1),
+    ((1, 0.9, 0.901), [0], [0] * 6, 0), ((0.5, 0.9, 0.901), [2], [2] * 6, 2),
+    ((0.5, 0.9, 0.899), [1], [1] * 6, 1)])
+def test_max_margin_far_out_a_query_stays_only_at_a_locally_optimal_token(G, optimal, near, far):
+    assert [t for t in range(3) if mm.locally_optimal(mm.KEYS, np.array(G), t)] == optimal
+    p = mm.descend(mm.STARTS, mm.KEYS, np.array(G), 3000)[-1]
+    assert [*mm.selected(p, mm.KEYS)] == [*near, far]
+    svms = np.array([mm.svm(mm.KEYS, t) for t in (*near, far)])
+    assert abs(mm.angle(p) - mm.angle(svms)).max() < 2
 
 
-def test_single_location_arms_share_their_starts_and_the_manifold_is_never_left():
-    path = sl.experiment()                              # (times, k or v, 4, groups, runs)
-    k, v = path[0]
-    for key, overlap in ("e", k[1]), ("t", v[0]), ("r", (k * v).sum(axis=0)):
-        zero = [key in conditions for conditions in sl.GROUPS.values()]
-        assert [*(abs(overlap).max(axis=1) < 1e-9)] == zero
-    for ratio in k[0] / k[2], v[1] / v[3], (k[1] / k[0])[[1, 4, 5]], (v[0] / v[3])[[2, 4, 5]]:
-        assert np.ptp(ratio, axis=0).max() < 1e-9
-    assert 0.5 < sl.D * np.square([k[:2, 4], v[:2, 4]]).mean() < 1.6    # uniform on the sphere
-    assert abs(path[:, 0, 1, 0]).max() < 1e-9 and abs(path[:, 1, 0, 0]).max() < 1e-9
-    lam, k, v = np.repeat([0.1] * 5 + [1.0], sl.RUNS), *path[0].reshape(2, 4, -1)
-    for t in range(100):                                # k and v move at the same time
-        _, dk, dv = sl.risk(k, v, lam / (1 + 1e-3 * t * (lam > 0.5)))
-        k, v = (sl.unit(w - 4e-3 * (g - (w * g).sum(axis=0) * w)) for w, g in ((k, dk), (v, dv)))
-    np.testing.assert_allclose(path[1].reshape(2, 4, -1), [k, v], atol=1e-9)
-
-
-def test_in_context_gradients_of_attention_equal_the_complex_step():
-    rng = np.random.default_rng(0)
-    X, y, x, t = ic.sample(rng, 3, 0.6)
-    w = rng.standard_normal((ic.D + 2, ic.D + 1))
-    Z, z = np.concatenate([X, y[..., None]], 2), np.concatenate([x, 0 * x[:, :1]], 1)
-
-    def loss(w):
-        f = np.einsum("bi,ij,bnj,bnk,k->b", z, w[:-1], Z, Z, w[-1]) / ic.N
-        return ((f - t) ** 2).mean()
-
-    f, dA, dh = ic.attention(w[:-1], w[-1], X, y, x, t)
-    assert ((f - t) ** 2).mean() == pytest.approx(loss(w))
-    np.testing.assert_allclose(np.vstack([dA, dh]), slopes(loss, w), rtol=1e-10)
-
-
-@pytest.mark.parametrize("arm", ic.ARMS.values())
-def test_in_context_the_best_step_has_its_risk_and_arms_share_their_draws(arm):
-    X, y, x, t = ic.sample(np.random.default_rng(0), 100_000, *arm)
-    (a, other, _), plain = arm, ic.sample(np.random.default_rng(0), 100_000)
-    assert (x == plain[2]).all() and (a or (X == plain[0]).all())
-    assert abs((X * x[:, None]).mean() - a * (not other)) < 0.01 and abs(X.std() - 1) < 0.01
-    w, L = ic.best_step(a, other)
-    step = (x * (y[:, None] @ X)[:, 0]).sum(axis=1) / ic.N
-    for difference in (w * step - t) ** 2 - L, step * (w * step - t):   # w has the least risk, L
-        assert abs(difference.mean()) < 4 * difference.std() / 1e5 ** 0.5
-
-
-def test_in_context_the_best_step_from_the_mean_has_its_risk():
-    X, y, x, t = ic.sample(np.random.default_rng(0), 100_000, tasks="with a mean")
-    rest, c = y - 0.8 * X[:, :, 0], np.array([0.36, *[1] * 9])          # of tasks without the mean
-    f = 0.8 * x[:, 0] + (x * (rest[:, None] @ X)[:, 0] / (ic.N + 1 + c.sum() / c)).sum(axis=1)
-    risk, errors = ic.demo()[0], (f - t) ** 2
-    assert abs(errors.mean() - risk) < 4 * errors.std() / 1e5 ** 0.5 and f"has {risk:.3f}" in PAGE
-
-
-def test_in_context_an_example_counts_as_claimed_if_d_is_large():
-    assert [ic.counts(), ic.best_step(n=7)[1]] == pytest.approx([1, 10 - 70 / 18])
-    assert ic.counts(0.06, n=2000, d=1000) == pytest.approx(4.6, rel=0.01)
-
-
-def test_markov_chain_attention_is_the_chain_weighted_by_the_counts():
-    rng = np.random.default_rng(0)
-    E, W, x = rng.standard_normal((5, 8)), rng.standard_normal((8, 8)) / 8, rng.integers(5, size=9)
-    weights = np.exp(np.einsum("jd,de,ie->ij", E, W, E))
-    q = np.bincount(x, minlength=5) * weights[x[-1]]
-    chain = mc.ccmc(mc.base_chain(E, W), np.bincount(x, minlength=5), x[-1])
-    np.testing.assert_allclose(chain, q / q.sum(), rtol=1e-9)
-    np.testing.assert_allclose(mc.attention(E, W, x), q / q.sum(), atol=1e-12)
-
-
-def test_markov_chain_the_power_is_that_of_the_final_loser():
-    t = np.arange(1, 1001)[:, None]
-    shares = np.hstack([t ** -0.5, 1 - t ** -0.7, np.where(t < 100, 0.9, 0.3 * (t / 100) ** -0.4)])
-    np.testing.assert_allclose(mc.power(shares), [-0.5, -0.7, -0.4])
-
-
-def test_markov_chain_arms_share_their_draws_and_two_samples_are_as_found_by_hand():
-    first, base, urn = (mc.generate(3, P, 300, 1, counts) for P, counts in mc.RUNS.values())
-    assert (first == base).all() and (first <= urn).all()
-    for (P, counts), share in zip(mc.RUNS.values(), (11 / 30, 0.38, 0.5)):      # of token 1
-        assert abs(mc.generate(0, P, 40_000, 2, counts)[-1].mean() - share) < 0.004
+def test_max_margin_and_next_token_demos_print_what_the_page_claims(capsys):
+    mm.demo(1, 200)
+    nt.demo(3)
+    printed = capsys.readouterr().out
+    rows = re.findall(r"length +\S+ +(\d+) +(\d+) +(\d+) +(\d+)", printed)
+    start, best_at_start, optimal, best = np.array(rows, int).T         # of the token selected
+    assert len(rows) == 3 and (optimal == 200).all() and (start < 100).all()
+    assert (best_at_start < 50).all() and (best > 100).all() and (np.diff(best) < 0).all()
+    within, across = map(float, re.findall(r"at \w+ (0\.\d{4})", printed))     # SCCs
+    assert within < 0.002 and 0.6 < across < 0.75
 
 
 @pytest.mark.parametrize("arm", asv.ARMS)
 def test_attention_svm_training_follows_the_slopes_of_loss_and_penalty(arm):
-    (X, Z, G), K, Q = asv.instance(1, 3, 4, 5)
-    assert (asv.train(arm, K, Q, X, Z, G, 0, 0) == K @ Q.T).all()       # arms share their start
-    if arm == "W":
-        K, Q = K @ Q.T, np.eye(5)
+    K, Q, X, Z, G = asv.instances(1, 2, 3, 4, 5)
+    start, mu = K @ Q.transpose(0, 2, 1), np.array([0.03, 0.1])[:, None, None]
+    assert (asv.train(arm, K, Q, X, Z, G, mu, 0) == start).all()        # arms share their start
+    for i, W in enumerate(asv.train(arm, K, Q, X, Z, G, mu, 1)):
+        def loss(K, Q):
+            s = np.exp(np.einsum("itd,de,ie->it", X[i], K @ Q.T, Z[i]))
+            f = (s * G[i]).sum(axis=1) / s.sum(axis=1)
+            square = (K ** 2).sum() + (Q ** 2).sum() if "+" in arm[1] else ((K @ Q.T) ** 2).sum()
+            return np.log(1 + np.exp(-f)).mean() + mu[i, 0, 0] * square
 
-    def loss(K, Q):
-        s = np.exp(np.einsum("itd,de,ie->it", X, K @ Q.T, Z))
-        f = (s * G).sum(axis=1) / s.sum(axis=1)
-        penalty = (K ** 2).sum() + (Q ** 2).sum() if arm == "KQ" else ((K @ Q.T) ** 2).sum()
-        return np.log(1 + np.exp(-f)).mean() + 0.03 * penalty
-
-    dK, dQ = slopes(lambda K: loss(K, Q), K), slopes(lambda Q: loss(K, Q), Q)
-    K_new, Q_new = (M - 0.1 * dM / np.linalg.norm(dM) for M, dM in ((K, dK), (Q, dQ)))
-    expected = K_new @ (Q if arm == "W" else Q_new).T
-    np.testing.assert_allclose(asv.train(arm, K, Q, X, Z, G, 0.03, 1), expected, atol=1e-11)
+        A, B = (start[i], np.eye(5)) if arm[0] == "W" else (K[i], Q[i])
+        dA, dB = slopes(lambda A: loss(A, B), A), slopes(lambda B: loss(A, B), B)
+        A_new, B_new = (M - 0.1 * dM / np.linalg.norm(dM) for M, dM in ((A, dA), (B, dB)))
+        np.testing.assert_allclose(W, A_new @ (B if arm[0] == "W" else B_new).T, atol=1e-11)
 
 
-def test_attention_svm_both_svms_of_two_samples_are_those_found_by_hand(monkeypatch):
+def test_attention_svm_svms_are_those_found_by_hand_and_angles_halve_as_exponents_double():
     delta = np.array([[1, 0], [np.cos(1), np.sin(1)]])                  # tokens delta_i and 0
-    data = (np.stack([delta, 0 * delta], axis=1), np.eye(2), None), None, None
-    monkeypatch.setattr(asv, "instance", lambda seed: data)
-    mean = delta.sum(axis=0) / (1 + np.cos(1))
-    np.testing.assert_allclose(asv.svm("hand", (0, 0), "fro"), delta.T, atol=1e-3)
-    np.testing.assert_allclose(asv.svm("hand", (0, 0), "nuc"), np.outer(mean, [1, 1]), atol=1e-3)
+    X, selected = np.stack([delta, 0 * delta], axis=1)[None], np.array([[[True, False]] * 2])
+    W_F, W_nuc = (asv.svm(selected, X, np.eye(2)[None], least)[0] for least in ("F", "nuc"))
+    np.testing.assert_allclose(W_F, delta.T, atol=1e-3)
+    np.testing.assert_allclose(W_nuc.T, [delta.sum(axis=0) / (1 + np.cos(1))] * 2, atol=1e-3)
+    for arm, near in zip(asv.ARMS, (0, 1, 0)):
+        angles, best = asv.experiment(arm, 2, 4)
+        ratios = angles[near, :-1] / angles[near, 1:]
+        assert (1.7 < ratios).all() and (ratios < 2.6).all() and angles[near, -1] < 2.5
+        assert (angles[1 - near] > 25).all() and best > 2
 
 
 def test_next_token_gradient_is_the_slope_of_the_loss():
@@ -227,59 +155,146 @@ def test_next_token_gradient_is_the_slope_of_the_loss():
     np.testing.assert_allclose(nt.gradient(w, x, y), slopes(loss, w), rtol=1e-10)
 
 
-@pytest.mark.parametrize("samples, expected", [
-    (nt.SAMPLES, [1, 1, 0, -1, -1]), (nt.ACYCLIC, [1.8, 0.8, -0.2, -1.2, -1.2]),
-    (["abp a", "bcp b", "cdp c", "dap d"], [0.2, 0.2, 0.2, 0.2, -0.8]),         # a longer cycle
-    (["acp a", "abp a", "bcp b"], [1.25, 0.25, -0.75, 0, -0.75])])      # a > c is not needed
-def test_next_token_svms_are_those_found_by_hand(samples, expected):
-    np.testing.assert_allclose(nt.svm(*nt.read(samples)), expected, atol=1e-9)
+@pytest.mark.parametrize("samples, expected, shares", [
+    (nt.SETS[0], [1, 1, 0, -1, -1], (3 / 4, 1 / 4, 0, 0)),
+    (nt.SETS[1], [1.8, 0.8, -0.2, -1.2, -1.2], (1, 0, 0, 0)),
+    (nt.SETS[2], [0.4, 0.4, 0.4, -0.6, -0.6], (1 / 3, 1 / 3, 1 / 3, 0)),
+    (nt.SETS[3], [0.4, 0.4, 0.4, -0.6, -0.6], (1 / 2, 1 / 4, 1 / 4, 0)),
+    ("abp>a bcp>b cdp>c dap>d", [0.2, 0.2, 0.2, 0.2, -0.8], [1 / 4] * 4),    # a longer cycle
+    ("acp>a abp>a bcp>b", [1.25, 0.25, -0.75, 0, -0.75], (1, 0, 0, 0))])      # a > c not needed
+def test_next_token_w_turns_to_the_svm_and_attention_mixes_by_counts(samples, expected, shares):
+    w, w_svm = nt.train(*nt.read(samples))[-1], nt.svm(*nt.read(samples))
+    np.testing.assert_allclose(w_svm, expected, atol=1e-9)
+    assert w @ w_svm / np.linalg.norm(w) / np.linalg.norm(w_svm) > 0.995
+    np.testing.assert_allclose(nt.attention(w, nt.read("abcdp>p")[0])[0, :4], shares, atol=2e-3)
 
 
-def test_next_token_w_turns_to_the_svm_as_the_page_says():
-    path, numbers = nt.train(*nt.read(nt.SAMPLES)), nt.demo()
-    for t, gap, cosine in (100, *numbers[:2]), (1000, *numbers[2:4]), (10_000, *numbers[4:6]):
-        assert gap == pytest.approx(path[t] @ [1, -1, 0, 0, 0])
-        assert cosine == pytest.approx(path[t] @ [1, 1, 0, -1, -1] / 2 / np.linalg.norm(path[t]))
-        assert t == 100 or f"{cosine:.4f}" in PAGE
-    assert f"{gap:.4f}" in PAGE and abs(gap - np.log(3)) < 0.001
+def test_single_location_gradients_of_the_risk_equal_the_complex_step(monkeypatch):
+    def erf(x):                                         # also for the complex step
+        slope = 2 / math.sqrt(math.pi) * np.exp(-x.real ** 2)
+        return np.vectorize(math.erf)(x.real) + 1j * np.imag(x) * slope
+
+    np.testing.assert_allclose(sl.erf(np.r_[-6:6:999j]), erf(np.r_[-6:6:999j]).real, atol=2e-7)
+    monkeypatch.setattr(sl, "erf", erf)
+    w, lam = np.random.default_rng(0).standard_normal((2, 4, 3)) / 5, np.array([0.1, 0.4, 1])
+    g = np.real(sl.risk(*w + 0j, lam)[1:])
+    slope = slopes(lambda w: sl.risk(*w, lam)[0].sum(), w)
+    np.testing.assert_allclose(g, slope, rtol=1e-9, atol=1e-12)
 
 
-def test_max_margin_the_direction_is_that_of_steepest_descent_and_far_out_no_nan():
-    p, K, G = (np.random.default_rng(0).standard_normal(shape) for shape in (4, (5, 4), 5))
-
-    def loss(p):
-        s = np.exp(K @ p)
-        return np.log(1 + np.exp(-s @ G / s.sum()))
-
-    g = slopes(loss, p)
-    np.testing.assert_allclose(mm.direction(p, K, G), -g / np.linalg.norm(g), rtol=1e-10)
-    np.testing.assert_allclose(mm.direction(30 * mm.FAR, mm.KEYS, mm.SCORES[0]), [1, 0], atol=1e-9)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_max_margin_the_svm_has_the_largest_margin_of_all_directions(seed):
-    K, phi = np.random.default_rng(seed).standard_normal((6, 2)), np.linspace(0, 2 * np.pi, 50_000)
-    for t in range(6):
-        D, p = K[t] - np.delete(K, t, axis=0), mm.svm(K, t)
-        margin = (D @ [np.cos(phi), np.sin(phi)]).min(axis=0).max().clip(0)
-        assert abs(margin - (0 if p is None else 1 / np.linalg.norm(p))) < 6e-4
+@pytest.mark.parametrize("lam, L, d", [(0.1, 10, 400), (1, 10, 400), (0.3, 4, 50)])
+def test_single_location_samples_have_the_risk(lam, L, d):
+    k, v = (sl.unit(w) for w in np.random.default_rng(3).standard_normal((2, 4, 1)))
+    X = np.random.default_rng(1).standard_normal((100_000, L, 4))
+    X[:, 0] = math.sqrt(0.5) * X[:, 0] + [math.sqrt(d / 2), 0, 0, 0]
+    f = (sl.erf(lam * (X @ k)[..., 0]) * (X @ v)[..., 0]).sum(axis=1)
+    excess = (f - X[:, 0, 1]) ** 2 - sl.risk(k, v, np.array([lam]), L, d)[0][0]
+    assert abs(excess.mean()) < 4 * excess.std() / 1e5 ** 0.5
+    best, exchanged = np.transpose([sl.ends(d) for d in (100, 1600, 25_600)])
+    assert (exchanged < best).all() and (best[1:] < best[:-1] / 5).all()
 
 
-def test_max_margin_a_token_is_locally_optimal_if_it_beats_all_that_its_svm_leaves_1_behind():
-    K = np.array([[1, 0], [0, 1], [0, -1], [-0.001, 0]])                # token 3: 1.001 behind
-    assert mm.locally_optimal(K, np.array([1, 0, 0, 2]), 0)
-    assert not mm.locally_optimal(K, np.array([1, 0, 1, 0]), 0)         # a tie
+def test_single_location_v_finds_v_star_or_k_does_and_arms_share_starts_and_steps():
+    path, found = sl.experiment(*sl.FIXED, 0)           # (times, k or v, 4, arms, runs)
+    np.testing.assert_allclose(found, [100, 54, 75, 95, 52], atol=8)    # error 3.5
+    assert found[0] == 100 and (abs(path[-1, :, 1]).max(axis=0) > 0.9).all()         # k, or v
+    k, v = path[0]
+    for at, overlap in (2, k[1]), (3, v[0]), (4, (k * v).sum(axis=0)):
+        assert [*(abs(overlap).max(axis=1) > 1e-9)] == [arm[at] for arm in sl.ARMS.values()][:5]
+        assert 0.7 < sl.D * np.square(overlap[4]).mean() < 1.3          # uniform on the sphere
+    for ratio in k[0] / k[2], v[1] / v[3], (k[1] / k[0])[[1, 4]], (v[0] / v[3])[[2, 4]]:
+        assert np.ptp(ratio, axis=0).max() < 1e-9
+    assert abs(path[:, 0, 1, 0]).max() < 1e-9 and abs(path[:, 1, 0, 0]).max() < 1e-9   # manifold
+    (first, last), _ = sl.experiment(("the same with L=30",), 100, 0.01, seed=5)
+    k, v = first[:, :, 0]
+    for t in range(100):
+        _, dk, dv = sl.risk(k, v, np.full(sl.RUNS, 1 / (1 + 0.01 * t)), 30)
+        k, v = (sl.unit(w - 4e-3 * (g - (w * g).sum(axis=0) * w)) for w, g in ((k, dk), (v, dv)))
+    np.testing.assert_allclose(last[:, :, 0], [k, v], atol=1e-9)
 
 
-@pytest.mark.parametrize("G, expected, near, far", [*zip(
-    mm.SCORES, ([1, 1, 0], [1, 1, 0], [1, 0, 0]), ({0, 1}, {0}, {0}), (1, 1, 0))])
-def test_max_margin_far_out_a_query_stays_only_at_a_locally_optimal_token(G, expected, near, far):
-    assert [mm.locally_optimal(mm.KEYS, G, t) for t in range(3)] == expected
-    chosen, off = zip(*(mm.outcome(start, mm.KEYS, G) for start in mm.STARTS))
-    assert {*chosen} == near and 0.2 < max(off) < 1.5 and mm.outcome(mm.FAR, mm.KEYS, G)[0] == far
+@pytest.mark.parametrize("softmax", [True, False])
+def test_sparse_variables_trains_along_the_slopes_of_the_loss_of_each_trial(softmax):
+    X, y = (z.astype(float) for z in sv.sample(np.random.default_rng(0), 2, 9, 5))
+    for i in range(2):
+        def weights(p):                                 # p: u, b, c
+            return p[6] * np.exp(p[:5]) / np.exp(p[:5]).sum() if softmax else 0.2 + p[:5]
+
+        def loss(p):
+            f = p[5] + X[i] @ weights(p)
+            return (np.log(1 + np.exp(f)) - y[i, :, 0] * f).mean()
+
+        p = np.array([0., 0, 0, 0, 0, 0, 1])
+        for steps in 1, 2, 3:
+            p = p - 0.5 * slopes(loss, p)
+            w, b = sv.train(softmax, X, y, steps, 0.5)
+            np.testing.assert_allclose([*w[i, :, 0], b[i, 0, 0]], [*weights(p), p[5]], rtol=1e-10)
 
 
-def test_max_margin_demo_asks_for_the_selected_token(monkeypatch):
-    monkeypatch.setattr(mm, "outcome", lambda start, K, G: (0, 0.0))
-    monkeypatch.setattr(mm, "locally_optimal", lambda K, G, t: t == 0)
-    assert mm.demo()[0] == 50
+@pytest.mark.parametrize("norm, positive, x, expected", [
+    (1, False, [3, 1], [1 / 3, 0]), (2, False, [3, 1], [0.3, 0.1]), (1, True, [1, -3], [1, 0]),
+    (2, True, [3, -1], [1 / 3, 0]), (1, False, [1, -3], [0, -1 / 3])])
+def test_sparse_variables_the_least_norms_are_those_found_by_hand(norm, positive, x, expected):
+    X, y = np.array([[x, np.negative(x)]], float), np.array([[[1.0], [0.0]]])
+    for shift in 0, 2:                                  # b costs nothing
+        w, b = sv.least(norm, positive, X + shift, y, 3000)
+        answer = [*expected, -shift * sum(expected)]
+        np.testing.assert_allclose([*w[0, :, 0], b[0, 0, 0]], answer, atol=1e-3)
+
+
+def test_sparse_variables_least_l1_norms_need_samples_like_log_T_and_least_l2_like_T(monkeypatch):
+    X, y = sv.sample(np.random.default_rng(0), 3, 2000, 6)
+    assert abs(y.mean() - 0.5) < 0.03 and (y[..., 0] == (X[..., :3] > 0).all(axis=2)).all()
+    for fit, ratio, n in zip(sv.FITS, (2.5, 2.4, 15, 13, 1.9, 15), (4, 4, 3, 3, 3, 3)):
+        row = sv.needed(fit, 0)
+        assert len(row) == n and 0.75 * ratio < row[-1] / row[0] < 1.25 * ratio
+    monkeypatch.setitem(sv.FITS, "again: least |w|_1", sv.FITS["least |w|_1"])
+    assert sv.needed("again: least |w|_1", 0) == sv.needed("least |w|_1", 0)        # same samples
+
+
+def test_markov_chain_attention_is_the_chain_weighted_by_the_counts_of_which_two_are_by_hand():
+    rng = np.random.default_rng(0)
+    E, W, x = rng.standard_normal((5, 8)), rng.standard_normal((8, 8)) / 8, rng.integers(5, size=9)
+    chain = mc.ccmc(np.exp(E @ W.T @ E.T), np.bincount(x, minlength=5), x[-1])
+    np.testing.assert_allclose(mc.attention(E, W, x), chain, rtol=1e-12)
+    for arm, share in ("0.8 to itself", 11 / 30), ("0.8 to itself, not counted", 0.38):
+        shares = mc.generate(0, mc.ARMS[arm][0], 40_000, 2, mc.ARMS[arm][1])
+        assert abs(shares[-1].mean() - share) < 0.004                   # of token 1
+
+
+def test_markov_chain_shares_fall_if_tokens_or_pairs_prefer_themselves_and_samples_count(capsys):
+    mc.demo(1, 300)
+    rows = re.findall(r"(-?\d\.\d\d) +(-?\d\.\d{3}) \(\S+\) +(\d+)", capsys.readouterr().out)
+    derived, powers, won = np.array(rows, float).T
+    np.testing.assert_allclose(powers, [-0.9, -0.76, -0.27, 0, -0.73, 0], atol=0.04)
+    np.testing.assert_allclose(derived, powers, atol=0.1)
+    assert ((won > 200) == (powers < -0.1)).all() and (won[powers > -0.1] == 0).all()
+
+
+def test_in_context_gradients_of_attention_equal_the_complex_step():
+    rng = np.random.default_rng(0)
+    X, y, x, t = ic.sample(rng, 3, 4, 0.6)
+    w = rng.standard_normal((ic.D + 2, ic.D + 1))
+    Z, z = np.concatenate([X, y[..., None]], 2), np.concatenate([x, 0 * x[:, :1]], 1)
+
+    def loss(w):
+        f = np.einsum("bi,ij,bnj,bnk,k->b", z, w[:-1], Z, Z, w[-1]) / 4
+        return ((f - t) ** 2).mean()
+
+    _, dA, dh = ic.attention(w[:-1], w[-1], X, y, x, t)
+    np.testing.assert_allclose(np.vstack([dA, dh]), slopes(loss, w), rtol=1e-10)
+
+
+@pytest.mark.parametrize("arm", ic.ARMS.values())
+def test_in_context_the_best_step_has_its_risk_and_trained_attention_reaches_it(arm):
+    X, y, x, t = ic.sample(np.random.default_rng(0), 100_000, 5, *arm)
+    assert abs((X * x[:, None]).mean() - arm[0] * (not arm[1])) < 0.01 and abs(X.std() - 1) < 0.01
+    w, L = ic.best_step(5, *arm)
+    step = (x * (y[:, None] @ X)[:, 0]).sum(axis=1) / 5
+    for difference in (w * step - t) ** 2 - L, step * (w * step - t):   # w has the least risk, L
+        assert abs(difference.mean()) < 4 * difference.std() / 1e5 ** 0.5
+    above, error = ic.compare(5, *arm, seed=1)
+    assert -2 * error < above < 0.06 and 0.003 < error < 0.01
+    assert [ic.worth(7), ic.best_step(7)[1]] == pytest.approx([1, 10 - 70 / 18])
+    assert ic.worth(2000, 0.06, d=1000) == pytest.approx(4.6, rel=0.01) and ic.worth(5, above=1) < 1
+    assert ic.worth(74, 0.6) > 1 > ic.worth(75, 0.6) and ic.worth(5, 0.6, True) < 0.7
