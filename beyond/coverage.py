@@ -8,10 +8,10 @@ Every gradient of W is a sum of multiples of z_j z_query^T, and that of V of r z
 So from zero gradient descent (not Adam) keeps their encoding parts in the span of encodings met: if
 Q projects on it, **the output stays the same if each e_j of a test becomes Q e_j**, on all batches.
 
-On the population loss V = alpha V*, and only B moves, for any law of E, as tokens may change signs
-or be rotated: by -lr times the mean of E^T D E, with D = dL/dM at M = E B E^T.  A set in a new
-order at every step trains as in one order, since D takes the new order, too.  For the laws below
-symmetry keeps B at multiples a J, and a follows two_numbers.py with N = tr J, where J is
+On the population loss V = alpha V*, and only B moves, for any law of E, as tokens may be rotated:
+by -lr times the mean of E^T D E, with D = dL/dM at M = E B E^T.  A set in a new order at every step
+trains as in one order, since D takes the new order, too.  For the laws below symmetry keeps B at
+multiples a J, and a follows two_numbers.py with N = tr J, where J is
 
     I               if coordinates of encodings may be permuted and change sign
     Q               if the span may be rotated, as for new vectors in half of the dimensions

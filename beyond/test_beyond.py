@@ -473,17 +473,6 @@ def test_rank_T_can_vanish_and_lower_ranks_keep_an_error():
         assert converge.flow_end(rng.standard_normal((T, r)), 5, q, 1e5)[0] > least
 
 
-def test_three_encodings_stick_by_a_linear_law():
-    """Example 8, by gradient descent: position 0 takes all attention on {0, 2}."""
-    (E, q), Y, states = STUCK[0], all_subsets(3, 2), []
-    for _, C, alpha in fixed.descend(E, 3, 5, q, 0.01, 10_000):
-        M = E @ E.T @ C @ E @ E.T
-        states.append([(M[0] - M[2]) @ Y[0], (M[2] - M[0]) @ Y[2], *(M[0] - M[1:]) @ Y[1]])
-    assert abs(fixed.error(E, 3, C, alpha, Y) - 0.25) < 0.003 and abs(alpha - 0.75) < 0.003
-    l_01, l_12, *gaps = np.array(states[-1]) - states[2000]             # leads on {0, 1}, {1, 2}
-    np.testing.assert_allclose(gaps, [3 * l_12, 3 * l_12 + 0.6 * l_01], rtol=0.01)
-
-
 @pytest.mark.parametrize("k, wrong, error, alpha, P, margin", (
     (0, 1, 1 / 4, 3 / 4, (1, 0, 0), 3),
     (1, 1, 11 / 102, 16 / 17, (0, 5 / 32, 11 / 16, 5 / 32), 28 / 15),
