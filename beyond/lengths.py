@@ -81,8 +81,9 @@ def demo():
         print("  {:6d}   {:6.2%}   {:.3f}   {:6.2%}".format(
             T_test, stochastic_loss(a, alpha, T_test, d, q) * 2 * q / d, more / a,
             stochastic_loss(more, alpha, T_test, d, q) * 2 * q / d))
-    print("\nRandom signs, the best weights for one draw at T = 200.  Errors at T = 20,000: as they\n"
-          "are, 16 draws; with scaled logits, 16 draws and one.\n\n   d_e  error  scaled   one draw")
+    print("\nRandom signs, the best weights for one draw at T = 200.  Errors at T = 20,000: as\n"
+          "they are, 16 draws; with scaled logits, 16 draws and one.\n\n"
+          "   d_e  error  scaled   one draw")
     rng = np.random.default_rng(0)
     for d_e in 60, 170, 500:
         a, alpha = width.best_weights(width.random_scores(rng, T, d_e, q), q, 1)
