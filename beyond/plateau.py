@@ -106,8 +106,7 @@ CURVES = {      # settings of train.py, ||W*||^2, and (lr, n, K) of each point
     "one-hot": (*ENCODINGS["one-hot"][:2], [
         (1.0, 256, 1), (1.0, 64, 1), (1.0, 16, 1), (0.5, 64, 1), (0.5, 16, 1)]),
     "orthonormal": (*ENCODINGS["orthonormal"][:2], [
-        (1.0, 128, 1), (1.0, 32, 1), (1.0, 16, 1), (1.0, 32, 2), (1.0, 32, 4)]),
-    "random signs": ({"T": 200, "d_e": 170}, 170, [(4.0, 256, 1)])}
+        (1.0, 128, 1), (1.0, 32, 1), (1.0, 16, 1), (1.0, 32, 2), (1.0, 32, 4)])}
 ARMS = {f"plateau {name} {lr} {n} {K}": UNTESTED | settings | {
     "lr": lr, "batch": n, "draws": K,
     "steps": int(2 * plateau(settings["T"], 5, 3, lr, n, N, K))}        # twice the plateau
@@ -139,16 +138,13 @@ def figure():
             ratios[noise].extend(measured / predicted)
             axis.plot(predicted, measured.mean(), "o", color=plots.STOCHASTIC, markersize=11,
                       fillstyle="none" if noise == "above" else "full")
-            if settings["T"] == 200:
-                axis.annotate("the first run's task", (predicted, measured.mean()), (0.66, 0.5),
-                              textcoords="axes fraction", arrowprops={"arrowstyle": "-"})
     axis.plot((1, 2.7), (1, 2.7), "--", color=plots.THEORY)
     axis.set(title="steps to half of d/(2q), over those without noise",
              xlabel="predicted: 1 + lr T/(2nK)", ylabel="measured")
     canvas.suptitle("Weak gradient noise makes the plateau 1 + lr T/(2nK) times as long")
     plots.caption(canvas, "Full: weak noise, lr (d + q)/n at most 1/8. Means of 3 seeds, fresh "
                   "batches of n sequences, K draws in a step. T = 50, one-hot and orthonormal "
-                  "encodings; first run: T = 200, random signs. Dashed: measured = predicted.")
+                  "encodings. Dashed: measured = predicted.")
     for noise, values in ratios.items():
         row(f"lr (d + q)/n {noise}: delay of the plateau / formula", values)
     for block, own in ("nothing", slopes), ("token-PE", slopes), ("V", held):
