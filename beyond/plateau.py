@@ -6,7 +6,7 @@
 Symbols are those of two_numbers.py, and n is the batch size, K the number of draws of encodings in
 a step, N the squared norm ||W*||^2.  The plateau ends where L is half of d/(2q).  All is derived
 here, for gradient descent with keys Z from W = V = 0, one-hot or stochastic orthonormal encodings,
-and U the sum of the selected ones.  For random signs it is an approximation, with N = d_e.
+and U the sum of the selected ones.
 """
 
 from common import UNTESTED, main, multiples, row     # first: NumPy gets one thread
@@ -85,18 +85,18 @@ def demo():
     d, q, n = 5, 3, 256
     print(f"Steps until half of d/(2q) is left, {d = }, {q = }; noise of fresh batches of {n}.\n\n"
           "     T     lr  ||W*||^2   recursion   closed form   with noise")
-    for T, lr, N in (50, 1.0, 100), (50, 2.0, 100), (200, 4.0, 170):
+    for T, lr, N in (50, 1.0, 100), (50, 2.0, 100), (200, 4.0, 200):
         closed, noisy = [plateau(T, d, q, lr, size, N) for size in (math.inf, n)]
         steps = count_steps(0.5, T, d, q, lr, N)
         print(f"  {T:4} {lr:6.1f} {N:9} {steps:11} {closed:13.0f} {noisy:12.0f}")
 
     def even(a, alpha, *sizes):                     # no feedback: dL/da stays that at 0, V*
         return slopes(a, alpha, *sizes)[0], slopes(0.0, 1.0, *sizes)[1], slopes(a, alpha, *sizes)[2]
-    print("\nT = 200, lr = 4, N = 170: steps until 90%, 50% and 10% are left, with one change.\n")
+    print("\nT = N = 200, lr = 4: steps until 90%, 50% and 10% are left, with one change.\n")
     for name, T, q, own in (("as it is", 200, 3, slopes), ("T = 100", 100, 3, slopes),
                             ("q = 1", 200, 1, slopes), ("q = 16", 200, 16, slopes),
                             ("V held at V*", 200, 3, held), ("dL/da held", 200, 3, even)):
-        L = descend(4.0, 6000, 170, T, d, q, own)[0] * 2 * q / d
+        L = descend(4.0, 7000, 200, T, d, q, own)[0] * 2 * q / d
         print(f"  {name:12}", *(f"{(L <= share).argmax():6}" for share in (0.9, 0.5, 0.1)))
 
 
