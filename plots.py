@@ -207,7 +207,7 @@ def one_run(run):
         bound = fcn.width_lower_bound(len(run["bias_1"]), c.T, c.d, c.q) / zero
         middle.axhline(bound, color=THEORY, linestyle="--", label="bound for this width")
     middle.legend()
-    for axis, title in (left, "training loss, of d/(2q)"), (middle, "error"):
+    for axis, title in (left, "training loss over d/(2q)"), (middle, "error"):
         dotted_line(axis, 1)
         axis.set(title=title, xlabel="step t", xticks=np.linspace(0, c.steps, 3),
                  ylim=(0, 1.12 * axis.get_ylim()[1]))
@@ -218,7 +218,7 @@ def one_run(run):
         axis.vlines(range(len(P)), 0, P, color="#888888", linewidth=1)
         axis.vlines(y[0], 0, P[y[0]], color=STOCHASTIC, linewidth=4)
         dotted_line(axis, 1 / c.q, "1/q")
-        axis.set(title="attention on one new sequence", xlabel="position (blue: selected)",
+        axis.set(title="attention, one sequence", xlabel="position (blue: selected)",
                  ylim=(0, 1.12 * max(1 / c.q, P.max())))
     name, text = f"{c.pe} encodings".capitalize(), f"Law: {c.law}."
     if c.model == "fcn":

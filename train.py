@@ -50,7 +50,7 @@ def descend(run, report=lambda run: None, path=None):
     for t in range(run["t"], c.steps + 1):
         if t in run["eval_step"]:
             evaluate(run)
-            if path and (t > 0 or not os.path.exists(path)):    # not yet over a finished run
+            if path:
                 save(run, path)
             report(run)
         if t == c.steps:
@@ -90,8 +90,9 @@ def train(report=lambda run: None, path=None, **settings):
     run = load(path) if path and os.path.exists(path) else start(c)
     if run["config"] != c:
         raise ValueError(f"{path} holds a run with other settings: delete it, or name another file")
-    if run["t"] == c.steps:                 # a finished run is trained anew
-        run = start(c)
+    if run["t"] == c.steps:                 # a finished run is trained anew: till then it stays
+        run = descend(start(c), report)
+        return save(run, path) or run
     for t in run["eval_step"][run["eval_step"] < run["t"]]:
         report(run | {"t": t})              # of an unfinished one, so that the table is whole
     return descend(run, report, path)
@@ -266,7 +267,7 @@ SETTINGS = {    # name: default (of choices the first; or a function of those ab
                "attention", "other subset sizes to test (2, 3, 4, 5 and 8)")}
 
 KINDS = {       # what a setting must be, by the type of its default: in words, and as a test
-    int: ("a whole number above 0 (or a default of 0)", lambda x: type(x) is int and x > 0),
+    int: ("a whole number above 0, or the default", lambda x: type(x) is int and x > 0),
     float: ("finite and above 0", lambda x: type(x) in (int, float) and 0 < x < math.inf),
     list: ("a list of whole numbers above 0",
            lambda x: type(x) is list and {*map(type, x)} <= {int} and min(x, default=1) > 0)}
@@ -313,8 +314,7 @@ def summary(run):
     print(f"\n{'':16}   error  std. err.")
     for (T, q), *error_se in zip(run["tests"], run["error"][-1], run["se"][-1]):
         print("T = {:4}, q = {:2}  {:7.2%}     {:6.2%}".format(T, q, *error_se))
-    if c.model == "fcn":
-        m = len(run["bias_1"])
+    if c.model == "fcn" and (m := len(run["bias_1"])) < c.T * c.d:
         bound = fcn.width_lower_bound(m, c.T, c.d, c.q) / (c.d / (2 * c.q))
         print(f"No net with a first layer of width {m} has an expected error below {bound:.2%}.")
     if not c.fresh and error > max(3 * training, 0.1):
@@ -360,7 +360,7 @@ def main():
         default, readers, text = SETTINGS[name]
         how = {bool: {"action": "store_true"}, str: {"choices": default},
                list: {"type": int, "nargs": "*"}}.get(type(value), {"type": type(value)})
-        text += f" ({value})" * (bool(value) and not callable(default))
+        text += f" ({value})" * (value is not False and not callable(default))
         spellings = sorted({"--" + name, "--" + name.replace("_", "-")})
         groups[readers].add_argument(*spellings, help=text, **how)
     given, name = vars(parser.parse_args()), "_".join(sys.argv[1:]).replace("--", "")
@@ -369,7 +369,7 @@ def main():
         summary(train(progress, path, **given.pop("quick") | given))
         print(f"\nThe run is in {path}")
     except KeyboardInterrupt:
-        parser.exit(1, "\ninterrupted; the same command goes on from the last row above\n")
+        parser.exit(1, "\ninterrupted; the same command goes on from what the file holds\n")
     except BrokenPipeError:                     # `| head` has stopped reading
         os._exit(1)
     except (FloatingPointError, ValueError, MemoryError, OSError) as problem:

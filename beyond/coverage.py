@@ -16,6 +16,10 @@ multiples a J, and a follows two_numbers.py with N = tr J, where J is
     I               if coordinates of encodings may be permuted and change sign
     Q               if the span may be rotated, as for new vectors in half of the dimensions
     I - 11^T/m      if each step draws T of m one-hot vectors (m = T: fixed; two sets: two blocks)
+
+**Pairs of directions count, too.**  If two sets are never mixed, B does not compare vectors of one
+with those of the other.  Where k selected positions are in a set they have the logit a (1 - k/T):
+as a grows, those in the set with fewer take all attention.
 """
 
 from common import main, row     # first: NumPy gets one thread
@@ -27,13 +31,20 @@ import sts
 import two_numbers
 from fixed import attention, descend, error_of, slopes, subsets
 
-T, D, Q, LR, TIMES = 50, 5, 3, 2.0, (300, 2000, 20_000)     # of the first page; d_e = 2T
+T, D, Q, LR = 50, 5, 3, 2.0                             # of the first page; d_e = 2T
+
+
+def sines(rng, n, d_e):
+    """Sines and cosines of d_e/2 frequencies, turned: n unit vectors with E^T E = n/d_e I."""
+    angles = np.outer(range(n), 2 * np.pi / n * (1 + rng.permutation((n - 1) // 2)[:d_e // 2]))
+    turn = np.linalg.qr(rng.standard_normal((d_e, d_e)))[0]
+    return np.hstack([np.cos(angles), np.sin(angles)]) @ turn * (2 / d_e) ** 0.5
 
 
 def demo():
-    """Print the errors of five ways to draw orthonormal encodings, and of fixed random signs."""
+    """Print the errors of six ways to draw orthonormal encodings, and of sets that overlap."""
     print(f"Orthonormal encodings, {T = }, q = {Q}, d_e = {2 * T}, lr = {LR:g}, population loss: "
-          "errors after these steps.\n\n   300: T       2T  2000: T       2T  20000: T      2T")
+          "errors at\nstep 2000, and finally.\n\n   2000: T       2T     end: T      2T")
     rng, one, centred = np.random.default_rng(0), np.diag([1, 0]), np.eye(T) - 1 / T
     Y, long = (subsets(rng, 40_000, n, Q) for n in (T, 2 * T))
     for name, J in (("new vectors at every step (stochastic)", np.eye(2 * T)),
@@ -42,20 +53,16 @@ def demo():
                     ("50 vectors, fixed or shuffled", np.kron(one, centred)),
                     ("new vectors in half of the dimensions", np.kron(one, np.eye(T))),
                     ("the same, at T in the other half", np.kron(np.diag([0, 1]), np.eye(T)))):
-        _, a, alpha = two_numbers.descend(LR, TIMES[-1], J.trace(), T, D, Q)
-        print(*(f"{error_of(attention(a[t] * J[:len(y.T), :len(y.T)], y), alpha[t], y):8.1%}"
-                for t in TIMES for y in (Y, long)), name)
-    print("\nOne fixed set of random signs, 6000 steps: errors at T on this set and on a new one;\n"
-          "W's PE-PE block is free, or held at multiples of I.\n\n   d_e  free   new  held   new")
-    for d_e in 40, 60, 100:
-        E = rng.choice([-1, 1], (2 * T, d_e)) / d_e ** 0.5
+        end = two_numbers.descend(LR, 2000, J.trace(), T, D, Q)[1:, -1]
+        print(*(f"{error_of(attention(a * J[:len(y.T), :len(y.T)], y), alpha, y):9.1%}"
+                for a, alpha in (end, (1e5, 1)) for y in (Y, long)), "", name)
+    print("\nOne fixed set, 6000 steps: errors at T on this set, and on a new one of its kind.\n")
+    for law, d_e in (sts.rademacher, 40), (sines, 22), (sines, 40):
+        E, new = law(rng, T, d_e), law(rng, T, d_e)
         *_, (_, C, alpha) = descend(E, T, D, Q, LR, 6000, rng, pace=8)
-        b, beta, S = 0.0, 0.0, E[:T] @ E[:T].T
-        for y in (subsets(rng, 256, T, Q) for _ in range(6000)):
-            _, dM, dalpha = slopes(attention(b * S, y), beta, D, y)
-            b, beta = b - LR / d_e * (dM * S).sum(), beta - LR / D * dalpha
-        print(f"  {d_e:4}", *(f"{error_of(attention(F @ B @ F.T, Y), x, Y):5.0%}" for B, x in (
-            (E[:T].T @ C @ E[:T], alpha), (b * np.eye(d_e), beta)) for F in (E[:T], E[T:])))
+        size = np.square(E @ E.T)[~np.eye(T, dtype=bool)].mean() ** 0.5
+        print(*(f"{error_of(attention(F @ E.T @ C @ E @ F.T, Y), alpha, Y):6.0%}"
+                for F in (E, new)), f"  {law.__name__}, {d_e = }, overlaps {size:.2f}", flush=True)
 
 
 # Training
@@ -70,9 +77,6 @@ def draws(rng, T=T):
     return {"50 fixed vectors": lambda n: fixed[:n],
             "50 vectors, shuffled at every step": lambda n: I[np.r_[rng.permutation(T), T:n]],
             "new vectors at every step, in 50 dimensions": half,
-            "2 disjoint sets, the first in 9 of 10 steps":
-            lambda n: I[(rng.random() < 0.1) * (2 * T - n):][:n],
-            "2 disjoint fixed sets, one a step": lambda n: I[rng.integers(2) * (2 * T - n):][:n],
             "100 fixed vectors, 50 of them a step": lambda n: I[rng.permutation(2 * T)[:n]],
             "new vectors at every step (stochastic)": lambda n: sts.orthonormal(rng, n, 2 * T)}
 
@@ -90,22 +94,20 @@ def errors(rng, draw, steps=2000, T=T):
 
 def figure():
     """Train, print the errors, and plot those at 2T."""
-    canvas, axis = plots.plt.subplots(figsize=(10, 6))
+    canvas, axis = plots.plt.subplots(figsize=(10, 5.5))
     rngs = [np.random.default_rng(seed) for seed in plots.SEEDS]
-    ways, colors = [draws(rng) for rng in rngs], {"50%": plots.FIXED, "100%": plots.STOCHASTIC}
-    shown = ["50%"] * 3 + ["100%, unevenly"] + ["100%"] * 3
+    ways, shown = [draws(rng) for rng in rngs], (50, 50, 50, 100, 100)
     for k, name in enumerate(ways[0]):
         short, long = 100 * np.transpose([errors(rng, way[name]) for rng, way in zip(rngs, ways)])
         row(f"{name}: error in % at T", short)
         row(f"{name}: error in % at 2T", long)
-        axis.barh(k, long.mean(), color=colors.get(shown[k], "#999999"))
+        axis.barh(k, long.mean(), color=plots.FIXED if shown[k] < 100 else plots.STOCHASTIC)
         axis.plot(long, [k] * len(long), "k.")
-        axis.text(long.max() + 2, k, shown[k], va="center")
+        axis.text(long.max() + 2, k, f"{shown[k]} directions", va="center")
     axis.set_yticks(range(len(shown)), ways[0])
-    axis.set(title="error at twice the trained length, in %", xlim=(0, 75), axisbelow=True)
+    axis.set(title="error at twice the trained length, in %", xlim=(0, 78), axisbelow=True)
     canvas.suptitle("What counts is which directions training shows, not whether vectors are new")
-    plots.caption(canvas, f"Orthonormal encodings, {T = }, q = {Q}; 2000 steps on 64 sequences. "
-                  "Dots: seeds. Percentages: how many of the 100 directions training shows.")
+    plots.caption(canvas, f"Orthonormal encodings, {T = }, 100 dimensions, 2000 steps. Dots: seeds")
     return canvas
 
 

@@ -76,7 +76,7 @@ def demo():
     print(f"Stochastic orthonormal encodings, {T = }, {q = }, {d_e = }, lr 5, step {steps}:\n"
           "errors on longer sequences as they are, and with scaled logits.\n\n"
           "       T    error   factor   scaled")
-    for T_test in T, 2 * T, 5 * T, 20 * T, 500 * T:
+    for T_test in T, 300, d_e:
         more = scaled(a, T, q, T_test, q)
         print("  {:6d}   {:6.2%}   {:.3f}   {:6.2%}".format(
             T_test, stochastic_loss(a, alpha, T_test, d, q) * 2 * q / d, more / a,

@@ -170,14 +170,12 @@ def test_noise_makes_the_plateau_of_train_py_longer_by_the_derived_factor(n, K, 
 
 
 def test_noise_in_the_token_PE_block_is_what_makes_the_plateau_longer_and_acts_through_V():
-    settings = common.UNTESTED | {"d_e": 100, "law": "orthonormal", "lr": 1.0, "T": 50,
-                                  "batch": 32, "steps": 1600}
-    runs = train.train(**settings), plateau.trained_held("token-PE", **settings)[0]
-    noisy, quiet = plateau.delays(runs, 100)
+    runs = [plateau.trained_held(block, batch=32) for block in ("nothing", "token-PE", "V")]
+    noisy, quiet, _ = plateau.delays(runs, 100)
     assert 1.7 < noisy < 2.3 and 0.9 < quiet < 1.1              # by the formula 1.78 and 1
-    np.testing.assert_allclose(*[run["loss"][:2] for run in runs])      # W is 0 in these two steps
-    _, a = plateau.trained_held("V", **settings)
-    assert a[-1] == pytest.approx(descend(1.0, 1600, 100, 50, 5, 3, held)[1, -1], rel=0.03)
+    np.testing.assert_allclose(*[run["loss"][:2] for run in runs[:2]])      # W is 0 in these steps
+    exact = descend(1.0, 1600, 100, 50, 5, 3, held)[1, -1]
+    assert multiples(runs[2])[0] == pytest.approx(exact, rel=0.03)
 
 
 # lengths.py, data.py
@@ -342,10 +340,16 @@ def test_other_ways_to_draw_encodings_are_two_numbers(E, J):
 
 
 def test_old_vectors_of_all_directions_serve_longer_sequences_and_new_ones_of_half_do_not():
-    half, *_, sets, _, _ = list(coverage.draws(rng := np.random.default_rng(0), T=20).values())[2:]
-    for draw, low, high in (half, 0.5, 0.7), (sets, 0, 0.15):
+    *_, half, hundred, _ = coverage.draws(rng := np.random.default_rng(0), T=20).values()
+    for draw, low, high in (half, 0.5, 0.7), (hundred, 0, 0.15):
         own, longer = coverage.errors(rng, draw, steps=1000, T=20)
         assert own < 0.1 and low < longer < high
+
+
+def test_sines_are_unit_vectors_that_show_all_directions_equally():
+    E = coverage.sines(np.random.default_rng(0), 50, 22)
+    np.testing.assert_allclose((E * E).sum(axis=1), 1)
+    np.testing.assert_allclose(E.T @ E, 50 / 22 * np.eye(22), atol=1e-12)
 
 
 # converge.py, FIXED.md and its proofs

@@ -112,7 +112,8 @@ def late_loss(t, T, d, q, query, lr, d_e):
 
     Sum, q >= 2: the logit of the query is q times that of a selected position, so the query takes
     the attention: p_in = e^(-(q-1)a), p_out = e^(-qa), and alpha has to grow like e^((q-1)a) / q.
-    Its slope, proportional to p_in, becomes small: alpha is slow, and a is the best one for alpha.
+    Its slope, proportional to p_in, becomes small: alpha is slow, and a is the best one for alpha
+    (L has the curvature d (q-1)^2/q along a, which asks for lr < 2 q d_e / (d (q-1)^2)).
     There dL/da = 0, which means r_in = -(T - q) alpha p_out^2 / ((q-1) p_in), and alpha moves by
         dalpha/dt = -lr (q r_in p_in + (T - q) alpha p_out^2) = lr (T - q) alpha p_out^2 / (q-1).
     With dalpha/dt = (q-1) alpha da/dt this gives e^(2qa) = 2 q lr (T - q) t / (q-1)^2.  Hence, with
