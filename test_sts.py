@@ -416,9 +416,12 @@ def test_the_same_command_goes_on_bit_for_bit(where, number, flags, command):
     run = train.load("whole.npz")
     row = run["training"][-1], *run["error"][-1][run["tests"][:, 1] == 2], run["on_selected"][-1]
     assert "".join(f"{value:9.1%}" for value in row) in whole
-    for _ in range(2):          # a finished run stays until a new one has ended
-        np.testing.assert_equal(train.load("half.npz"), run)
-        assert interrupted("loss_and_grads", 6)[0] == 1
+    np.testing.assert_equal(train.load("half.npz"), run)
+    train.save(other := run | {"W": run["W"] + 1}, "half.npz")      # as of an edited program
+    interrupted("loss_and_grads", 6)
+    np.testing.assert_equal(train.load("half.npz"), other)          # it stays
+    command(f"{flags} half.npz")
+    np.testing.assert_equal(train.load("half.npz"), run)            # until a new one has ended
 
 
 @pytest.mark.parametrize("settings, error, training, said", [
