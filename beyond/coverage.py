@@ -107,7 +107,7 @@ def figure():
     axis.set_yticks(range(len(shown)), ways[0])
     axis.set(title="error at twice the trained length, in %", xlim=(0, 78), axisbelow=True)
     canvas.suptitle("What counts is which directions training shows, not whether vectors are new")
-    plots.caption(canvas, f"Orthonormal encodings, {T = }, 100 dimensions, 2000 steps. Dots: seeds")
+    plots.caption(canvas, f"Orthonormal encodings, {T = }, 2000 steps; tests use 100 dimensions")
     return canvas
 
 

@@ -75,15 +75,15 @@ def demo():
     a, alpha = two_numbers.descend(5.0, steps, d_e, T, d, q)[1:, -1]
     print(f"Stochastic orthonormal encodings, {T = }, {q = }, {d_e = }, lr 5, step {steps}:\n"
           "errors on longer sequences as they are, and with scaled logits.\n\n"
-          "       T    error   factor   scaled")
+          "  T_test    error   factor   scaled")
     for T_test in T, 300, d_e:
         more = scaled(a, T, q, T_test, q)
         print("  {:6d}   {:6.2%}   {:.3f}   {:6.2%}".format(
             T_test, stochastic_loss(a, alpha, T_test, d, q) * 2 * q / d, more / a,
             stochastic_loss(more, alpha, T_test, d, q) * 2 * q / d))
-    print("\nRandom signs, the best weights for one draw at T = 200.  Errors at T = 20,000: as\n"
-          "they are, 16 draws; with scaled logits, 16 draws and one.\n\n"
-          "   d_e  error  scaled   one draw")
+    print("\nRandom signs, the best weights for one draw at T = 200.  Errors at T = 20,000\n"
+          "under 16 draws as they are, and with scaled logits; the latter under one draw.\n\n"
+          "   d_e  error  scaled  scaled, one draw")
     rng = np.random.default_rng(0)
     for d_e in 60, 170, 500:
         a, alpha = width.best_weights(width.random_scores(rng, T, d_e, q), q, 1)

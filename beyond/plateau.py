@@ -95,11 +95,11 @@ def demo():
         L, da, dalpha = own(a, alpha, *sizes)
         (T, _, q) = sizes
         return L, da * (q + (T - q) * math.exp(-a)) / T, dalpha
-    print("\nT = N = 200, lr = 4: steps until 90%, 50% and 10% are left, with one change.\n")
+    print(f"\n{d = }, {q = }, T = N = 200, lr = 4: steps until 90%, 50% and 10% are left.\n")
     for name, T, q, own in (
-            ("as it is", 200, 3, slopes), ("T = 100", 100, 3, slopes), ("q = 1", 200, 1, slopes),
+            ("as it is", 200, 3, slopes), ("T halved", 100, 3, slopes), ("q = 1", 200, 1, slopes),
             ("q = 16", 200, 16, slopes), ("V held at V*", 200, 3, held),
-            ("1/T held", 200, 3, partial(even, slopes)), ("both held", 200, 3, partial(even, held))):
+            ("1/T held", 200, 3, partial(even, slopes)), ("both", 200, 3, partial(even, held))):
         L = descend(4.0, 25_000, 200, T, d, q, own)[0] * 2 * q / d
         print(f"  {name:12}", *(f"{(L <= share).argmax():6}" for share in (0.9, 0.5, 0.1)))
 

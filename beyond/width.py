@@ -127,12 +127,12 @@ def demo():
               f"{', selected logits made equal' * equal}")
     print("\nThe least d_e (to about 5%) for an error of 10%, q = 3; weights are the best ones\n"
           "for one draw; and the units that every net needs (d = 5).\n\n"
-          "            1 draw 16 draws     nets   1 draw, equal logits")
+          "          d_e: 1 draw 16 draws  1 draw, equal logits   units of nets")
     for T in 10, 100, 1000:
         one, many = (needed_width(T, 3, 0.1, K, rng) for K in (1, 16))
         bound = T * 5 * (1 - 0.1 * (T - 1) / (T - 3))                       # see fcn.py
-        print(f"  T = {T:4d} {one:8d} {many:8d} {bound:8.0f}",
-              f"{needed_width(T, 3, 0.1, 1, other, equal=True):21d}", flush=True)
+        equal = needed_width(T, 3, 0.1, 1, other, equal=True)
+        print(f"  T = {T:4d} {one:11d} {many:8d} {equal:21d} {bound:15.0f}", flush=True)
 
 
 # Training
