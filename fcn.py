@@ -132,8 +132,7 @@ def width_lower_bound(m, T, d, q):
        q (T - q) / (T (T - 1)), for vectors orthogonal to it.  So S has d eigenvalues 1/T, and
        d (T - 1) eigenvalues (T - q) / (q T (T - 1)), which are not larger.  The bound is half the
        sum of those that are left: the best net spends its first d units on the mean of all tokens.
-    3. So for q < T an error of eps d/(2q) or less needs m >= T d (1 - eps (T - 1) / (T - q)), if
-       this is at least d.
+    3. So for q < T an error of eps d/(2q) or less needs m >= T d (1 - eps (T - 1) / (T - q)).
     Raises ValueError unless m >= 0, T, d >= 1 and 1 <= q <= T.
     """
     if np.min(m) < 0 or min(T, d) < 1 or not 1 <= q <= T:
