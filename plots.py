@@ -206,7 +206,7 @@ def one_run(run):
     if c.model == "fcn":
         bound = fcn.width_lower_bound(len(run["bias_1"]), c.T, c.d, c.q) / zero
         middle.axhline(bound, color=THEORY, linestyle="--", label="bound for this width")
-    middle.legend()
+    figure.legend(loc="outside right center", title="error")
     for axis, title in (left, "training loss over d/(2q)"), (middle, "error"):
         dotted_line(axis, 1)
         axis.set(title=title, xlabel="step t", xticks=np.linspace(0, c.steps, 3),
