@@ -91,8 +91,8 @@ def train(report=lambda run: None, path=None, **settings):
     if run["config"] != c:
         raise ValueError(f"{path} holds a run with other settings: delete it, or name another file")
     if run["t"] == c.steps:                 # a finished run is trained anew: till then it stays
-        run = descend(start(c), report)
-        return save(run, path) or run
+        save(run := descend(start(c), report), path)
+        return run
     for t in run["eval_step"][run["eval_step"] < run["t"]]:
         report(run | {"t": t})              # of an unfinished one, so that the table is whole
     return descend(run, report, path)

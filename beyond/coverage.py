@@ -55,7 +55,7 @@ def demo():
                     ("the same, at T in the other half", np.kron(np.diag([0, 1]), np.eye(T)))):
         end = two_numbers.descend(LR, 2000, J.trace(), T, D, Q)[1:, -1]
         print(*(f"{error_of(attention(a * J[:len(y.T), :len(y.T)], y), alpha, y):9.1%}"
-                for a, alpha in (end, (1e5, 1)) for y in (Y, long)), "", name)
+                for a, alpha in (end, (1e5, 1)) for y in (Y, long)), "", name)     # 1e5: the limit
     print("\nOne fixed set, 6000 steps: errors at T on this set, and on a new one of its kind.\n")
     for law, d_e in (sts.rademacher, 40), (sines, 22), (sines, 40):
         E, new = law(rng, T, d_e), law(rng, T, d_e)
@@ -107,7 +107,7 @@ def figure():
     axis.set_yticks(range(len(shown)), ways[0])
     axis.set(title="error at twice the trained length, in %", xlim=(0, 78), axisbelow=True)
     canvas.suptitle("What counts is which directions training shows, not whether vectors are new")
-    plots.caption(canvas, f"Orthonormal encodings, {T = }, 2000 steps; tests use 100 dimensions")
+    plots.caption(canvas, f"Orthonormal, {T = }, 2000 steps; tests use 100 dimensions. Dots: seeds")
     return canvas
 
 

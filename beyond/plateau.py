@@ -91,9 +91,8 @@ def demo():
         steps = count_steps(0.5, T, d, q, lr, N)
         print(f"  {T:4} {lr:6.1f} {N:9} {steps:11} {closed:13.0f} {noisy:12.0f}")
 
-    def even(own, a, alpha, *sizes):        # softmax's factor stays 1/T: that of even attention
-        L, da, dalpha = own(a, alpha, *sizes)
-        (T, _, q) = sizes
+    def even(own, a, alpha, T, d, q):       # softmax's factor stays 1/T: that of even attention
+        L, da, dalpha = own(a, alpha, T, d, q)
         return L, da * (q + (T - q) * math.exp(-a)) / T, dalpha
     print(f"\n{d = }, {q = }, T = N = 200, lr = 4: steps until 90%, 50% and 10% are left.\n")
     for name, T, q, own in (
