@@ -299,8 +299,9 @@ def test_the_late_block_is_the_least_and_its_multipliers_give_what_other_sizes_k
 
 def test_a_run_of_train_py_has_the_errors_of_the_recursion():
     """At its own length, at twice the length and at another size; and the new positions' logit."""
-    run = train.train(T=12, d=3, q=2, d_e=16, pe="fixed", lr=1.0, steps=600, fresh=True, batch=512,
-                      evaluations=1, eval_sequences=8000, T_test=[24], q_test=[4])
+    run = train.train(T=12, d=3, q=2, law="rademacher", d_e=16, pe="fixed", lr=1.0, steps=600,
+                      fresh=True, batch=512, evaluations=1, eval_sequences=8000, T_test=[24],
+                      q_test=[4])
     rng, c, E = np.random.default_rng(0), run["config"], run["E"]
     *_, (t, C, alpha) = fixed.descend(E, c.T, c.d, c.q, c.lr, c.steps, rng)
     exact = [fixed.error(E, c.T, C, alpha, fixed.subsets(rng, 8000, *test))
@@ -660,8 +661,8 @@ def test_the_needed_width_is_where_the_error_crosses(T, q, K):
 def test_stochastic_runs_of_train_py_have_the_numbers_and_errors_of_readings_py(K):
     """a, alpha, and the errors at twice the length with one draw in a test and with 16."""
     T, d, q, d_e, rng = 10, 3, 3, 24, np.random.default_rng(0)
-    run = train.train(T=T, d=d, q=q, d_e=d_e, lr=1.0, steps=1200, draws=K, batch=512, fresh=True,
-                      evaluations=1, T_test=[20], q_test=[5])
+    run = train.train(T=T, d=d, q=q, law="rademacher", d_e=d_e, lr=1.0, steps=1200, draws=K,
+                      batch=512, fresh=True, evaluations=1, T_test=[20], q_test=[5])
     scores = width.random_scores(rng, T, d_e, q, 300)
     path = np.transpose(list(readings.stochastic(scores, d, q, d_e, 1.0, 1200, K)))
     t, a, alpha = path[:, -1]
@@ -695,9 +696,10 @@ def test_block_measures_the_block_where_the_ground_truth_is_the_identity():
 
 def test_training_ends_at_the_floors():
     """On longer sequences and other sizes, too; with one draw in a step floors are others."""
-    tests, settings = [(12, 3), (24, 3), (12, 2), (12, 5)], {"T": 12, "d": 3, "d_e": 24}
-    run = train.train(**settings, draws=4, lr=2.0, fresh=True, steps=1500, evaluations=1,
-                      eval_sequences=2, T_test=[], q_test=[])
+    tests = [(12, 3), (24, 3), (12, 2), (12, 5)]
+    settings = {"T": 12, "d": 3, "law": "rademacher", "d_e": 24, "eval_draws": 16}
+    run = train.train(**settings, draws=4, lr=2.0, fresh=True, batch=256, steps=1500,
+                      evaluations=1, eval_sequences=2, T_test=[], q_test=[])
     errors = [end_error(run, *test) for test in tests]
     assert errors == pytest.approx(width.floors(run["config"], tests, 2000), rel=0.17)
     one = width.floors(train.Settings(**settings), tests, 2000)
@@ -708,7 +710,7 @@ def test_training_ends_at_the_floors():
                          ids=str)
 def test_the_end_error_is_the_error_on_new_sequences(settings):
     """At its own task it is that of many sequences, within five standard errors and 10 %."""
-    run = train.train(T=8, d=2, q=2, steps=200, fresh=True, evaluations=1,
+    run = train.train(T=8, d=2, q=2, steps=200, fresh=True, batch=256, evaluations=1,
                       eval_sequences=20_000, T_test=[], q_test=[], **settings)
     exact, error = run["error"][-1, 0], run["se"][-1, 0]
     assert abs(end_error(run, 8, 2) - exact) < 5 * error * np.sqrt(20_000 / 2048) + 0.1 * exact
