@@ -352,6 +352,14 @@ def test_a_setting_changes_the_run_or_is_refused_by_its_flag(given, refused):
     pytest.raises(ValueError, train.Settings, no_such=1)
 
 
+def test_laws_and_optimizers_may_be_added_after_the_import(monkeypatch):
+    monkeypatch.setitem(sts.LAWS, "ones", lambda rng, T, d_e: np.ones((T, d_e)))
+    monkeypatch.setitem(train.OPTIMIZERS, "rest", ("rest", lambda run, grads, lr: 0, lambda c: 7.0))
+    c = train.Settings(T=8, batch=9, steps=3, law="ones", optimizer="rest")
+    run = train.descend(train.start(c))
+    assert c.lr == 7 and (train.held_out(run, 0, 1)[2] == 1).all() and not run["W"].any()
+
+
 def test_each_step_and_each_purpose_has_a_stream_of_its_own(monkeypatch):
     keys, stream = [], train.stream
     monkeypatch.setattr(train, "stream", lambda c, *key: keys.append(key) or stream(c, *key))

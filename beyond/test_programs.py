@@ -108,6 +108,13 @@ def test_the_same_command_goes_on_bit_for_bit(where, number, flags, command):
     np.testing.assert_equal(train.load("half.npz"), run)            # until a new one has ended
 
 
+@pytest.mark.parametrize("program, work", [(train, "train"), (plots, "trained")])
+def test_a_reader_who_has_read_enough_ends_the_program_in_silence(program, work, command):
+    with (mock.patch.object(program, work, side_effect=BrokenPipeError),
+          mock.patch.object(os, "_exit", sys.exit)):
+        assert command("", program) == (1, "", "")
+
+
 def test_a_run_is_named_after_its_flags(command):
     command("--T 9 --T-test 12 --steps 2 --lr 1e-3 --batch 8")
     assert [path.name for path in Path("runs").iterdir()] == [
@@ -177,14 +184,19 @@ def test_figures_1_and_3_show_the_loss_the_cosines_and_the_weights(plotted):
     assert "seed 3. Shown are the 3 token" in captions["3"]
 
 
-def test_the_arms_are_what_captions_say():
+def test_the_arms_are_what_the_texts_say():
+    """The captions, the first page and CLAIMS.md: the runs take 90 minutes, so they are not run."""
     full = train.Settings(**plots.FULL["full model"])
-    assert full.attend_to_query and full.fresh and full.init_std == 0.02 and full.lr == 9
     assert (full.pe, full.law, full.query, full.d_e) == ("stochastic", "orthonormal", "mean", 200)
-    for name, arm in (plots.GD | plots.ADAM).items():
-        c = train.Settings(**arm)
-        assert (c.optimizer, c.pe) == tuple(name.split()) and c.fresh and c.d_e == 500
-        assert (c.law, c.lr) == ("rademacher", 5 if c.optimizer == "gd" else 0.004)
+    assert (full.attend_to_query, full.init_std, full.lr, full.steps) == (True, 0.02, 9, 16_000)
+    arms = {name: train.Settings(**arm) for name, arm in (plots.GD | plots.ADAM).items()}
+    for name, c in arms.items():
+        assert (c.optimizer, c.pe) == tuple(name.split()) and c.T_test == [250, 300, 350, 400]
+        assert (c.law, c.d_e, c.q_test) == ("rademacher", 500, [2, 3, 4, 5, 8])
+        assert (c.lr, c.steps) == ((5, 24_000) if c.optimizer == "gd" else (0.004, 4000))
+        assert (c.draws, c.eval_draws) == ((4, 16) if c.pe == "stochastic" else (1, 1))
+    for c in full, *arms.values():
+        assert (c.T, c.d, c.q, c.batch, c.fresh) == (200, 5, 3, 256, True)
 
 
 @pytest.mark.parametrize("name, how, sizes", [("2", "gd", []), ("4", "gd", [2, 4, 5, 8]),
@@ -235,9 +247,9 @@ def test_plots_shows_a_run_whatever_the_users_style(settings, command):
     allclose(loss.lines[0].get_ydata(), run["loss"] / 0.5)              # over d/(2q)
     allclose(error.lines[0].get_data(), (run["eval_step"], run["error"][:, 0]))
     assert [axis.get_title() for axis in (loss, error)] == ["training loss over d/(2q)", "error"]
-    curves = {line.get_label(): line.get_ydata() for line in error.lines
-              if "T =" in line.get_label()}
-    tests = run["tests"].tolist()
+    lines = [line for line in error.lines if "T =" in line.get_label()]
+    curves, tests = {line.get_label(): line.get_ydata() for line in lines}, run["tests"].tolist()
+    assert len({tuple(line.get_color()) for line in lines}) == len(curves)
     assert {*curves} == {f"T = {T}" for T, q in tests if q == 2}
     for label, ydata in curves.items():
         allclose(ydata, run["error"][:, tests.index([int(label[4:]), 2])])
@@ -268,11 +280,23 @@ def test_the_command_plots_the_figures_that_it_names(command, monkeypatch, plott
     for flags, folder, out in ("3 5 --quick --format svg", "quick", Path("runs/quick")), (
             "3 5 --format svg", "figures", Path("figures")):
         assert command(flags, plots)[0] == 0
-        assert {path.name for path in out.iterdir()} == {"figure_3.svg", "figure_5.svg"}
-        assert ("A small task" in (out / "figure_3.svg").read_text()) == (folder == "quick")
+        pictures = {path.name: path.read_bytes() for path in out.iterdir()}
+        assert pictures.keys() == {"figure_3.svg", "figure_5.svg"}
+        assert (b"A small task" in pictures["figure_3.svg"]) == (folder == "quick")
         arms = asked.pop(train.RUNS / folder)
         assert arms.keys() == {"full model", "adam stochastic", "adam fixed"} and not asked
         assert arms["full model"]["steps"] == (2000 if folder == "quick" else 16000)
+    assert command("3 5 --format svg", plots)[0] == 0
+    assert pictures == {path.name: path.read_bytes() for path in out.iterdir()}     # same bytes
+
+
+def test_a_run_that_another_program_has_replaced_is_not_shown(tmp_path, monkeypatch):
+    for other in {"lr": 0.1}, {"steps": 99}:
+        def train_all(jobs):
+            for path, settings in jobs:
+                train.train(path=path, **settings | other)
+        monkeypatch.setattr(plots, "train_all", train_all)
+        pytest.raises(ChildProcessError, plots.trained, {"a": SMALL}, tmp_path).match("replaced")
 
 
 def test_runs_of_figures_are_kept_until_settings_change(tmp_path, capfd):
