@@ -20,6 +20,7 @@ import sts
 import two_numbers
 import width
 from fixed import attention, descend, error_of, new_over_trained, subsets
+from readings import stochastic
 
 T, D, Q, LR = 50, 5, 3, 2.0             # orthonormal encodings, as on the first page; d_e = 2T
 SHORT, D_E, STEPS = 64, 48, (2000, 8000, 32_000)        # sets of signs
@@ -48,9 +49,8 @@ def alike(E, turns=500):
     """A centred tight frame near E (T, d_e), d_e < T: sum_j e_j = 0, E^T E = T/d_e I, norms 1."""
     for _ in range(turns):
         E = E - E.mean(axis=0)
-        squares, axes = np.linalg.eigh(E.T @ E)
-        E = E @ (axes / np.sqrt(squares)) @ axes.T              # E (E^T E)^(-1/2)
-        E = E / np.linalg.norm(E, axis=1, keepdims=True)
+        u, _, v = np.linalg.svd(E, full_matrices=False)         # u v = E (E^T E)^(-1/2)
+        E = u @ v / np.linalg.norm(u, axis=1, keepdims=True)
     return E
 
 
@@ -63,10 +63,11 @@ def sets(rng, T=SHORT, d_e=D_E):
 
 
 def path(rng, E, q, steps=STEPS):
-    """B and alpha at these steps, multiples of 16.  For stochastic signs: at the end, for q = 3."""
+    """B and alpha at these steps, multiples of 16; for stochastic signs see readings.py."""
     if E is None:
-        a, alpha = width.best_weights(width.random_scores(rng, SHORT, D_E, q), q, 1)
-        return [(a * np.eye(D_E), alpha)] * len(steps)
+        scores = width.random_scores(rng, SHORT, D_E, q, draws=300)
+        ends = [list(stochastic(scores, D, q, D_E, LR, t, 1))[-1] for t in steps]
+        return [(a * np.eye(D_E), alpha) for _, a, alpha in ends]
     found = descend(E, SHORT, D, q, LR, steps[-1], rng, pace=16)
     return [(E[:SHORT].T @ C @ E[:SHORT], alpha) for t, C, alpha in found if t in steps]
 
@@ -90,10 +91,9 @@ def demo():
           "positions\nalone, and at 2T, mean of 16 draws of signs; own logits, new over trained\n\n"
           "    step", "   ".join(f"{t:5}" for t in STEPS), "      T     new  16 draws ratio")
     drawn = [sts.rademacher(rng, 2 * SHORT, D_E) for _ in range(16)]
-    for q, names in (3, sets(rng)), (2, ("random signs", "Hadamard columns")):
+    for q in 3, 2:
         Y, long = (subsets(rng, 2000, n, q) for n in (SHORT, 2 * SHORT))
-        for name in names:
-            E = sets(np.random.default_rng(0))[name]
+        for name, E in sets(np.random.default_rng(0)).items():
             own, ends = drawn[0] if E is None else E, path(rng, E, q)
             found = [error_at(*end, long, own) for end in ends]
             for test in (Y, own), (Y, own[SHORT:]), (long, *drawn):
@@ -142,7 +142,7 @@ def figure():
     below.set(title="sets of signs: error at 2T in %", xscale="log", ylim=(0, 100), xlabel="step t")
     below.legend()
     canvas.suptitle("What counts: which directions training shows, and whether alike")
-    plots.caption(canvas, "Dots: trained, 3 seeds. Lines: recursion.")
+    plots.caption(canvas, "Dots: trained. Lines: recursion. At 2T half of the positions are new.")
     return canvas
 
 
