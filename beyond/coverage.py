@@ -3,12 +3,11 @@
     python beyond/coverage.py                     prints what is derived
     python beyond/coverage.py picture.png         also trains (minutes), and plots
 
-README.md says why.  Symbols are those of fixed.py.  On the population loss V = alpha V*, and only B
-moves, for any law of E, as tokens may be rotated: by -lr times the mean of E^T D E, with D = dL/dM
-at M = E B E^T.  A set in a new order at every step trains as in one order, since D takes it, too.
-The laws of WAYS stay the same if coordinates are permuted and change sign (J = I), or are permuted
-(softmax ignores 11^T), or if the span is rotated.  This keeps B at multiples a J, and a follows
-two_numbers.py with N = tr J.
+README.md says why; symbols are those of fixed.py.  Only alpha and B move on the population loss,
+for any law of E: B by -lr times the mean of E^T D E, with D = dL/dM at M = E B E^T.  A set in a new
+order at every step trains as in one order, since D takes it, too.  The laws of WAYS stay the same
+if coordinates are permuted and change sign (J = I), or are permuted, or if the span is rotated.  So
+B stays a multiple a J (softmax ignores 11^T), and a follows two_numbers.py with N = tr J.
 """
 
 from common import main, row     # first: NumPy gets one thread
@@ -32,7 +31,8 @@ WAYS = {            # J, and a draw of n encodings: T in training, 2T in a test
     "100 fixed vectors, 50 a step": (I - 1 / (2 * T), lambda rng, n: I[rng.permutation(2 * T)[:n]]),
     "2 disjoint fixed sets, one a step":
         (np.kron(np.eye(2), CENTRED), lambda rng, n: I[rng.integers(2 * T // n) * n:][:n]),
-    "50 vectors, fixed or shuffled": (np.kron(HALF, CENTRED), lambda rng, n: I[:n]),
+    "50 vectors, fixed or shuffled": (np.kron(HALF, CENTRED),
+                                      lambda rng, n: I[np.r_[rng.permutation(T), T:n]]),
     "new vectors in half of the dimensions": (np.kron(HALF, np.eye(T)), lambda rng, n:
         np.kron(np.eye(2), np.linalg.qr(rng.standard_normal((T, T)))[0])[:n])}
 
@@ -48,8 +48,7 @@ def hadamard(rng, T, d_e):
 def alike(E, turns=500):
     """A centred tight frame near E (T, d_e), d_e < T: sum_j e_j = 0, E^T E = T/d_e I, norms 1."""
     for _ in range(turns):
-        E = E - E.mean(axis=0)
-        u, _, v = np.linalg.svd(E, full_matrices=False)         # u v = E (E^T E)^(-1/2)
+        u, _, v = np.linalg.svd(E - E.mean(axis=0), full_matrices=False)    # u v: centred, tight
         E = u @ v / np.linalg.norm(u, axis=1, keepdims=True)
     return E
 
@@ -120,17 +119,18 @@ def errors(rng, draw, steps=(2000,), T=T, n=64):
 
 def figure():
     """Train, print the errors at 2T, and plot them; for sets of signs beside the recursion."""
-    canvas, (above, below) = plots.plt.subplots(2, figsize=(9, 9), height_ratios=(2, 3))
-    seeds = [np.random.default_rng(seed) for seed in plots.SEEDS]
+    canvas = plots.plt.figure(figsize=(9, 9.5))
+    above, below = (part.subplots() for part in canvas.subfigures(2, height_ratios=(2, 3)))
     for k, (name, (_, draw)) in enumerate(WAYS.items()):
-        found = [errors(rng, draw)[1, 0] for rng in seeds]
-        above.plot(found, [name] * 3, "o", color=plots.STOCHASTIC if k < 4 else plots.FIXED)
+        found = [errors(np.random.default_rng(seed), draw)[1, 0] for seed in plots.SEEDS]
+        above.barh(name, np.mean(found), color=plots.STOCHASTIC if k < 4 else plots.FIXED)
+        above.plot(found, [name] * 3, "k.")
         row(f"{name}: error at 2T in %", found)
     steps, line = (1008, 2000, 4000, 8000), [16 * round(t) for t in np.geomspace(40, 2000, 30)]
     for name, color in (("random signs", plots.FIXED), ("stochastic, one draw", plots.STOCHASTIC),
                         ("Hadamard columns", "#009E73")):
         found = []
-        for rng in seeds:
+        for rng in map(np.random.default_rng, plots.SEEDS):
             E, long = sets(rng)[name], subsets(rng, 2000, 2 * SHORT, Q)
             draw = lambda rng, n: sts.rademacher(rng, n, D_E) if E is None else E[:n]
             below.plot(line, [100 * error_at(*end, long, draw(rng, 2 * SHORT))
@@ -138,11 +138,11 @@ def figure():
             found.append(errors(rng, draw, steps, SHORT, 256)[1])
         below.plot(steps, np.transpose(found), "o", color=color, label=[name, "_", "_"])
         row(f"{name}: error at 2T in %, step {steps[-1]}", np.array(found)[:, -1])
-    above.set(title="orthonormal encodings: error at 2T in %", xlim=(0, 60))
+    above.set(title="orthonormal encodings: error at 2T in %", axisbelow=True, ylim=(5.5, -0.5))
     below.set(title="sets of signs: error at 2T in %", xscale="log", ylim=(0, 100), xlabel="step t")
-    below.legend()
+    below.legend(title="64 encodings of 48 signs")
     canvas.suptitle("What counts: which directions training shows, and whether alike")
-    plots.caption(canvas, "Dots: trained. Lines: recursion. At 2T half of the positions are new.")
+    plots.caption(canvas, "Dots: 3 seeds. Lines: recursion. At 2T half of the positions are new.")
     return canvas
 
 
