@@ -73,7 +73,7 @@ def demo():
     """Print errors at longer lengths as they are, and with scaled logits."""
     T, d, q, d_e, steps = 200, 5, 3, 400, 10_000
     a, alpha = two_numbers.descend(5.0, steps, d_e, T, d, q)[1:, -1]
-    print(f"Stochastic orthonormal encodings, {T = }, {q = }, {d_e = }, lr 5, step {steps}:\n"
+    print(f"Stochastic orthonormal encodings, {T = }, {q = }, {d_e = }, lr 5, step {steps}, {a = :.2f}:\n"
           "errors on longer sequences as they are, and with scaled logits.\n\n"
           "  T_test    error   factor   scaled")
     for T_test in T, 300, d_e:
@@ -81,15 +81,16 @@ def demo():
         print("  {:6d}   {:6.2%}   {:.3f}   {:6.2%}".format(
             T_test, stochastic_loss(a, alpha, T_test, d, q) * 2 * q / d, more / a,
             stochastic_loss(more, alpha, T_test, d, q) * 2 * q / d))
-    print("\nRandom signs, the best weights for one draw at T = 200.  Errors at T = 20,000\n"
-          "under 16 draws as they are, and with scaled logits; the latter under one draw.\n\n"
-          "   d_e  error  scaled  scaled, one draw")
+    print("\nRandom signs, the best weights for one draw at T = 200.  Errors at T = 20,000 as they\n"
+          "are, under 16 draws; and with scaled logits, under one draw, 16, and all.\n\n"
+          "   d_e  error  scaled: 1 draw  16 draws   all")
     rng = np.random.default_rng(0)
     for d_e in 60, 170, 500:
         a, alpha = width.best_weights(width.random_scores(rng, T, d_e, q), q, 1)
         scores, more = width.random_scores(rng, 20_000, d_e, q, 100), scaled(a, T, q, 20_000, q)
-        print(f"  {d_e:4}", *(f"{width.signs_error(b, alpha, scores, q, K):6.1%}"
-                              for b, K in ((a, 16), (more, 16), (more, 1))), flush=True)
+        errors = [width.signs_error(b, alpha, scores, q, K)
+                  for b, K in ((a, 16), (more, 1), (more, 16), (more, math.inf))]
+        print("  {:4} {:6.1%} {:15.1%} {:9.1%} {:6.1%}".format(d_e, *errors), flush=True)
 
 
 # Training
