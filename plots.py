@@ -16,7 +16,7 @@ import os
 import textwrap
 from contextlib import suppress
 from functools import partial
-from multiprocessing import Pipe, Process, connection, current_process, parent_process
+from multiprocessing import Pipe, Process, current_process, parent_process
 from pathlib import Path
 from signal import SIG_IGN, SIGINT, signal
 from threading import Thread
@@ -35,18 +35,21 @@ import sts
 
 # The runs of the figures: for each curve its settings, where they are not the defaults of train.py.
 
-FULL = {"full model": {                                                     # Figures 1 and 3
-    "attend_to_query": True, "query": "mean", "law": "orthonormal", "d_e": 200, "init_std": 0.02,
-    "fresh": True, "lr": 9.0, "steps": 16000, "evaluations": 30, "eval_draws": 1, "q_test": []}}
-SIGNS = {"d_e": 500, "fresh": True, "evaluations": 40}                      # Figures 2, 4 and 5
+PAPER = {"T": 200, "batch": 256, "fresh": True, "T_test": [250, 300, 350, 400]}     # the paper's
+FULL = {"full model": PAPER | {                                             # Figures 1 and 3
+    "attend_to_query": True, "query": "mean", "d_e": 200, "init_std": 0.02,
+    "lr": 9.0, "steps": 16000, "evaluations": 30, "T_test": [], "q_test": []}}
+SIGNS = PAPER | {"law": "rademacher", "d_e": 500, "evaluations": 40}        # Figures 2, 4 and 5
 SLOW = SIGNS | {"lr": 5.0, "steps": 24000}
 FAST = SIGNS | {"lr": 0.004, "steps": 4000, "optimizer": "adam"}
-GD = {"gd stochastic": SLOW | {"draws": 4}, "gd fixed": SLOW | {"pe": "fixed"}}     # Figures 2, 4
-ADAM = {"adam stochastic": FAST | {"draws": 4}, "adam fixed": FAST | {"pe": "fixed"}}   # Figure 5
+NEW, SAME = {"draws": 4, "eval_draws": 16}, {"pe": "fixed"}
+GD = {"gd stochastic": SLOW | NEW, "gd fixed": SLOW | SAME}                 # Figures 2 and 4
+ADAM = {"adam stochastic": FAST | NEW, "adam fixed": FAST | SAME}           # Figure 5
+SMALL = {"T": 50, "T_test": [62, 75, 87, 100], "d_e": 100}
 QUICK = {                                                                   # what --quick changes
     "full model": {"T": 20, "d": 3, "q": 2, "d_e": 40, "lr": 4.0, "steps": 2000},
-    **dict.fromkeys(GD, {"T": 50, "d_e": 100, "lr": 2.0, "steps": 2000}),
-    **dict.fromkeys(ADAM, {"T": 50, "d_e": 100, "steps": 600})}
+    **dict.fromkeys(GD, SMALL | {"lr": 2.0, "steps": 2000}),
+    **dict.fromkeys(ADAM, SMALL | {"steps": 600})}
 
 HERE, SEEDS = Path(__file__).resolve().parent, (3, 4, 5)
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -55,7 +58,7 @@ SHADES = STOCHASTIC, "#56B4E9", "#08306B"       # of blue: the seeds of stochast
 STYLE = {"font.size": 14, "axes.titlesize": 14, "figure.titlesize": 16,
          "figure.titleweight": "bold", "axes.spines.top": False, "axes.spines.right": False,
          "axes.grid": True, "grid.alpha": 0.3, "lines.linewidth": 2, "legend.frameon": False,
-         "figure.constrained_layout.use": True, "savefig.dpi": 140, "pdf.fonttype": 42}
+         "figure.constrained_layout.use": True, "savefig.dpi": 140, "pdf.fonttype": 42, "svg.hashsalt": "sts"}
 in_style = plt.style.context(["default", STYLE])        # a decorator: the function draws in it
 
 
@@ -200,6 +203,7 @@ def one_run(run):
     c, zero = run["config"], run["config"].d / (2 * run["config"].q)    # the expected loss of f = 0
     figure, (left, middle, *right) = plt.subplots(1, 2 + (c.model == "attention"), figsize=(11, 5))
     left.plot(run["loss"] / zero, color=THEORY, linewidth=1)
+    middle.set_prop_cycle(color=plt.colormaps["viridis"](np.linspace(0, 0.85, 1 + len(c.T_test))))
     for (T, q), errors in zip(run["tests"], run["error"].T):
         if q == c.q:
             middle.plot(run["eval_step"], errors, label=f"T = {T}")
@@ -251,6 +255,7 @@ def train_one(path, settings, result):
 
 def train_all(jobs):
     """Train all jobs (path, settings).  Raises ChildProcessError, and ends all, if one fails."""
+    from multiprocessing.connection import wait         # a browser's Python has none
     begin, waiting, running = monotonic(), list(jobs), {}
     try:
         while waiting or running:
@@ -263,7 +268,7 @@ def train_all(jobs):
                 signal(SIGINT, ctrl_c)
                 sender.close()                          # so the pipe ends if the process does
                 running[receiver] = process
-            for receiver in connection.wait(running):
+            for receiver in wait(running):
                 name = running[receiver].name
                 problem = 'its process has ended.  (A script needs: if __name__ == "__main__")'
                 with suppress(EOFError):
@@ -285,7 +290,7 @@ def trained(arms, folder=train.RUNS / "figures", seeds=SEEDS):
 
     Raises ValueError for a wrong setting, ChildProcessError if a run fails.
     """
-    if current_process().name != "MainProcess":         # it reads a script without a main guard
+    if getattr(current_process(), "_inheriting", False):     # a script without a main guard
         os._exit(1)
     jobs = {(name, seed): (folder / f"{name} seed {seed}.npz", settings | {"seed": seed})
             for name, settings in arms.items() for seed in seeds}
@@ -300,13 +305,18 @@ def trained(arms, folder=train.RUNS / "figures", seeds=SEEDS):
             missing.append((path, settings))
     print(f"{len(jobs) - len(missing)} of {len(jobs)} runs are in {folder} already", flush=True)
     train_all(missing)
-    return {name: [train.load(jobs[name, seed][0]) for seed in seeds] for name in arms}
+    runs = {job: train.load(path) for job, (path, _) in jobs.items()}
+    for job, (path, settings) in jobs.items():          # another program may have replaced one
+        if (c := runs[job]["config"]) != train.Settings(**settings) or runs[job]["t"] < c.steps:
+            raise ChildProcessError(f"another program has replaced {path}")
+    return {name: [runs[name, seed] for seed in seeds] for name in arms}
 
 
 def save(figure, path):
     """Write a figure to a file, print its path, and close it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+    figure.savefig(path, metadata=dates.get(path.suffix))
     plt.close(figure)
     print(path, flush=True)
 
@@ -342,6 +352,8 @@ def main():
             save(figure, out / f"figure_{name}.{args.format}")
     except KeyboardInterrupt:
         parser.exit(1, "\ninterrupted; the same command goes on\n")
+    except BrokenPipeError:                             # `| head` has stopped reading
+        os._exit(1)
     except (ArithmeticError, ValueError, MemoryError, OSError) as problem:
         parser.error(problem)
 

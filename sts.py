@@ -91,7 +91,7 @@ def orthonormal(rng, T, d_e):
     return E
 
 
-LAWS = {"rademacher": rademacher, "orthonormal": orthonormal}       # of encodings that are drawn
+LAWS = {"orthonormal": orthonormal, "rademacher": rademacher}       # of encodings that are drawn
 
 
 def positional_encoding(law, T, d_e, rng, draws=None, dtype=np.float64):

@@ -5,6 +5,7 @@ Each test states a fact.  Statistical tests have a fixed seed and allow 5 standa
 
 import train            # before NumPy, since it sets the number of threads
 
+import contextlib
 import itertools
 import math
 import os
@@ -205,8 +206,9 @@ NET = {name: SMALL[name] for name in SMALL if name != "d_e"} | {"model": "fcn", 
 RUNS = {
     "stochastic": SMALL, "fixed": SMALL | {"pe": "fixed"}, "one-hot": SMALL | {"pe": "onehot"},
     "fresh": SMALL | {"fresh": True, "lr": np.float64(0.5), "T_test": np.array([9, 5])},
-    "full model": SMALL | {"attend_to_query": True, "query": "mean", "draws": 3, "init_std": 0.5},
-    "Adam": SMALL | {"optimizer": "adam", "schedule": "cosine", "law": "orthonormal"},
+    "full model": SMALL | {"attend_to_query": True, "query": "mean", "draws": 3, "init_std": 0.5,
+                           "eval_draws": 5},
+    "Adam": SMALL | {"optimizer": "adam", "schedule": "cosine", "law": "rademacher"},
     "net": NET | {"hidden": [7, 9], "optimizer": "adam"}, "linear net": NET | {"hidden": []}}
 
 
@@ -270,7 +272,8 @@ def test_what_is_measured_at_the_start_and_at_the_end(name):
         for k, (T, q) in enumerate(tests):
             X, y, E = train.held_out(run, k, c.eval_draws)
             assert X.shape == (8, T, 2) and y.shape == (8, q)
-            assert net or E.shape == (16 if c.pe == "stochastic" else 1, T, 16)
+            assert net or E.shape == (c.eval_draws if c.pe == "stochastic" else 1, T, 16)
+            assert "E" not in run or np.array_equal(E[0], run["E"][:T])
             L = np.array([loss(now, X[[b]], y[[b]], E) for b in range(8)])
             z = 0.5 * (sts.sts_target(X, y) ** 2).sum(axis=1)
             allclose(run["error"][i, k], R := L.mean() / z.mean(), rtol=1e-5)
@@ -298,11 +301,14 @@ def test_the_standard_error_is_the_spread_of_errors():
 # Settings, and the two programs
 
 @pytest.mark.parametrize("given, derived", [
-    ({}, {"lr": 4, "d_e": 170, "T_test": [250, 300, 350, 400], "q_test": [2, 3, 4, 5, 8]}),
-    ({}, {"hidden": [175], "batch": 256, "eval_sequences": 128}), ({"d": 11}, {"lr": 2}),
-    ({"T": 7}, {"lr": 2, "T_test": [8, 10, 12, 14], "q_test": [2, 3, 4, 5]}),
-    ({"pe": "onehot", "q": 1, "d_e": 310}, {"lr": 1.9, "T_test": [250, 300]}),
-    ({"law": "orthonormal", "optimizer": "adam"}, {"lr": 0.01, "d_e": 400}),
+    ({}, {"T": 50, "d_e": 100, "batch": 1024, "lr": 2, "eval_draws": 1, "T_test": [75, 100]}),
+    ({}, {"init_std": 0, "draws": 1, "query": "sum", "schedule": "constant", "fresh": False}),
+    ({}, {"attend_to_query": False, "steps": 2000, "evaluations": 10, "seed": 0}),
+    ({"q": 5}, {"lr": 2}), ({"q": 8}, {"lr": 1.25}),
+    ({"law": "rademacher", "T": 200}, {"d_e": 170, "T_test": [300, 400]}),
+    ({"T": 7}, {"d_e": 14, "T_test": [10, 14], "q_test": [2, 3, 4, 5]}),
+    ({"pe": "onehot", "q": 1, "d_e": 80}, {"lr": 1.9, "T_test": [75]}),
+    ({"optimizer": "adam"}, {"lr": 0.01, "d_e": 100}),
     ({"model": "fcn", "hidden": [300, 500]}, {"lr": 0.005, "eval_sequences": 10_000})], ids=str)
 def test_defaults(given, derived):
     c = vars(train.Settings(**given))
@@ -317,7 +323,7 @@ def test_a_setting_changes_the_run_or_is_refused_by_its_flag(given, refused):
     run = train.train(**given)
     for name, (default, *_) in train.SETTINGS.items():
         value, flag = vars(run["config"])[name], "--" + name.replace("_", "-")
-        other = (default[-1] if type(default) is tuple else [5] if type(value) is list else
+        other = ([*default][-1] if type(default) in (tuple, dict) else [5] if type(value) is list else
                  value / 2 + 0.03 if type(value) is float else value + 1)
         if name in refused.split():
             with pytest.raises(ValueError, match=f"^{flag} is only for "):
@@ -337,7 +343,7 @@ def test_each_step_and_each_purpose_has_a_stream_of_its_own(monkeypatch):
     run = train.train(**SMALL | {"pe": "fixed", "init_std": 1, "fresh": True, "steps": 102})
     numbers = {key: stream(run["config"], *key).random() for key in keys}
     assert len({*numbers.values()}) == len(numbers) > 200
-    assert keys.count(("encodings",)) == 1 and keys.count(("tests", 1, 1)) == 5
+    assert keys.count(("encodings",)) == 1 and keys.count(("tests", 1, 0)) == keys.count(("tests", 1, 1)) == 5
 
 
 def test_wrong_positions_and_shapes_are_refused():
@@ -371,11 +377,11 @@ def command(monkeypatch, capsys, tmp_path):
 
 @pytest.mark.parametrize("program, flags, word", [
     (train, "--lr nan", "--lr"), (train, "--T 8.5", "--T"), (train, "--d_e=0", "--d-e"),
-    (train, "--q 201", "q <= T"), (train, "--T-test 2", "T = 2"), (train, "--step 1", "--step"),
-    (train, "--pe onehot --d-e 199", "d_e >= 2"), (train, "--steps 9 --out .", "'.'"),
+    (train, "--q 51", "q <= T"), (train, "--T-test 2", "T = 2"), (train, "--step 1", "--step"),
+    (train, "--pe onehot --d-e 49", "d_e >= 5"), (train, "--steps 9 --out .", "'.'"),
     (train, "--model fcn --hidden 9 0", "--hidden"),
     (train, "--T 9999999 --batch 99999", "allocate"),
-    *((train, f"--quick --out {name}.npz", name) for name in ("other", "junk", "cut")),
+    *((train, f"--out {name}.npz", name) for name in ("other", "junk", "cut")),
     (train, "--steps 9 --evaluations 1 --lr 1e30", "--lr"), (plots, "--run run.png", "--run"),
     (train, "--model fcn --T 10 --steps 3 --evaluations 3 --lr 0.3", "--lr"),
     (plots, "no-such", "no-such"), (plots, "2 --run other.npz", "--run"),
@@ -386,6 +392,9 @@ def test_what_cannot_be_done_ends_in_one_line(program, flags, word, command):
     Path("cut.npz").write_bytes(Path("other.npz").read_bytes()[:-300])
     np.savez("junk.npz", no=0, run=0)
     shutil.copy("other.npz", "run.png")
+    Path("folder").mkdir()
+    pytest.raises(OSError, train.save, run, "folder")                       # leaves no half file
+    assert not [*Path().glob("folder.*")]
     before = {path: path.read_bytes() for path in Path().glob("*.*")}       # hidden ones, too
     pytest.raises(ValueError, train.save, run | {"note": {"a": 1}}, "other.npz").match("note")
     status, out, err = command(flags, program)
@@ -397,10 +406,10 @@ def test_what_cannot_be_done_ends_in_one_line(program, flags, word, command):
 
 @pytest.mark.parametrize("where, number, flags", [
     ("evaluate", 3, ""), ("save", 3, "--pe onehot --attend-to-query --query mean --init-std 0.5"),
-    ("loss_and_grads", 4, "--optimizer adam --schedule cosine --law orthonormal"),
-    ("progress", 2, "--pe fixed --fresh"), ("error_and_se", 35, "")])       # the last evaluation
+    ("loss_and_grads", 4, "--optimizer adam --schedule cosine --law rademacher"),
+    ("progress", 2, "--pe fixed --fresh"), ("error_and_se", 28, "")])       # the last evaluation
 def test_the_same_command_goes_on_bit_for_bit(where, number, flags, command):
-    flags += " --quick --T 20 --d 3 --q 2 --steps 6 --evaluations 3 --batch 9 --out"
+    flags += " --T 20 --d 3 --q 2 --steps 6 --evaluations 3 --batch 9 --out"
     def interrupted(where, number):
         effects = [mock.DEFAULT] * (number - 1) + [KeyboardInterrupt] + [mock.DEFAULT] * 99
         with mock.patch.object(train, where, wraps=getattr(train, where), side_effect=effects):
@@ -416,6 +425,9 @@ def test_the_same_command_goes_on_bit_for_bit(where, number, flags, command):
     row = run["training"][-1], *run["error"][-1][run["tests"][:, 1] == 2], run["on_selected"][-1]
     assert "".join(f"{value:9.1%}" for value in row) in whole
     np.testing.assert_equal(train.load("half.npz"), run)
+    assert "nan" not in whole + out
+    with pytest.raises(ValueError, match="other settings"):
+        train.train(path="half.npz", **vars(run["config"]) | {"lr": 0.3})
     train.save(other := run | {"W": run["W"] + 1}, "half.npz")      # as of an edited program
     interrupted("loss_and_grads", 6)
     np.testing.assert_equal(train.load("half.npz"), other)          # it stays
@@ -423,14 +435,23 @@ def test_the_same_command_goes_on_bit_for_bit(where, number, flags, command):
     np.testing.assert_equal(train.load("half.npz"), run)            # until a new one has ended
 
 
+def test_a_run_is_named_after_its_flags(command):
+    command("--T 9 --T-test 12 --steps 2 --lr 1e-3 --batch 8")
+    assert [path.name for path in Path("runs").iterdir()] == [
+        "T_9_T-test_12_steps_2_lr_1e-3_batch_8.npz"]
+
+
 @pytest.mark.parametrize("settings, error, training, said", [
     (SMALL, 0.8, 0.28, ""), (SMALL | {"fresh": True}, 0.8, 0.2, ""),
     (SMALL, 0.96, 0.9, "learnt nothing"), (NET | {"hidden": [8, 30]}, 0.8, 0.26, "its 16 ")])
 def test_the_last_lines_say_what_a_run_is_worth(settings, error, training, said, capsys):
     run = train.start(train.Settings(**settings))
-    run["error"][-1], run["se"][-1], run["training"][-1] = error, 0.1, training
+    share = 0.9 ** np.arange(len(run["tests"]))
+    run["error"][-1], run["se"][-1], run["training"][-1] = error * share, 0.1 * share, training
     train.summary(run)
     out = capsys.readouterr().out
+    for (T, q), s in zip(run["tests"], share):
+        assert f"T = {T:4}, q = {q:2}  {error * s:7.2%}     {0.1 * s:6.2%}\n" in out
     assert said in out and ("The run has" in out) == (said != "") and f" {error:.2%}" in out
     assert (" below 42.86%." in out) == ("model" in settings)           # (1 - 8/16) 6/7
 
@@ -468,13 +489,29 @@ def test_figures_1_and_3_show_the_loss_the_cosines_and_the_weights(plotted):
     allclose(np.diff(y) / np.diff(t), 4 * 4.0 / (2 ** 2 * 40))              # 4 lr/(q^2 d_e)
     allclose(y[-1], np.mean([1 / run["loss"][-2:].mean() for run in runs]))
     assert [text.get_text() for text in right.get_legend().texts] == ["cos(W, W*)", "cos(V, V*)"]
+    assert [axis.get_title() for axis in (left, middle)] == ["training loss L", "1/L"]
     assert "q = 2, d = 3, $d_e$ = 40, gradient descent, lr = 4, fresh" in captions["1"]
     which = {"before": train.start(runs[0]["config"]), "after": runs[0]}
     for axis in figures["3"].axes[:4]:
         name, when, _ = axis.get_title().split()
         weights = which[when][name][:28, :28]                               # 25 of encodings
         np.testing.assert_array_equal(axis.images[0].get_array(), weights)
+        assert axis.get_xlabel().endswith("query" if name == "W" else "key")
+        assert axis.get_ylabel().endswith("key" if name == "W" else "output")
+        words = ["token", "encoding"]
+        assert [text.get_text() for text in axis.get_xticklabels()] == words
+        assert name == "V" or [text.get_text() for text in axis.get_yticklabels()] == words
     assert "seed 3. Shown are the 3 token" in captions["3"]
+
+
+def test_the_arms_are_what_captions_say():
+    full = train.Settings(**plots.FULL["full model"])
+    assert full.attend_to_query and full.fresh and full.init_std == 0.02 and full.lr == 9
+    assert (full.pe, full.law, full.query, full.d_e) == ("stochastic", "orthonormal", "mean", 200)
+    for name, arm in (plots.GD | plots.ADAM).items():
+        c = train.Settings(**arm)
+        assert (c.optimizer, c.pe) == tuple(name.split()) and c.fresh and c.d_e == 500
+        assert (c.law, c.lr) == ("rademacher", 5 if c.optimizer == "gd" else 0.004)
 
 
 @pytest.mark.parametrize("name, how, sizes", [("2", "gd", []), ("4", "gd", [2, 4, 5, 8]),
@@ -498,7 +535,13 @@ def test_figures_2_4_and_5_show_means_and_ranges_of_the_errors(name, how, sizes,
                                     f"$T_{{test}}$ = {T}" if q == 3 else f"$q_{{test}}$ = {q}")
         allclose([line.get_ydata()[0] for line in axis.lines[2:]], [1, 0.18] if T > 50 else [1])
         assert axis.get_yscale() == ("linear" if name == "2" else "log")
+        row = panels[5 * (q != 3)] if q != 3 else panels[0]
+        assert [text.get_text() for text in axis.texts] == ["zero predictor" if axis is row else ""]
+        assert axis.get_ylim() == row.get_ylim()
         assert axis.yaxis.get_major_formatter().xmax == 1 and axis.get_ylim()[0] <= curves.min()
+    legend, = [axis.get_legend() for axis in figures[name].axes if axis.get_legend()]
+    assert [text.get_text() for text in legend.texts] == ["stochastic", "fixed", "loss 0.15"]
+    assert "3 seeds, 4 sequences in a test." in captions[name]
     optimizer = "Adam, lr = 0.004" if how == "adam" else "gradient descent, lr = 2"
     assert (f"4 draws in a step, 16 in a test. T = 50, q = 3, d = 5, $d_e$ = 100, {optimizer}, "
             "fresh batches of 32 ") in captions[name]
@@ -518,6 +561,16 @@ def test_plots_shows_a_run_whatever_the_users_style(settings, command):
     loss, error, *attention = figure.axes
     allclose(loss.lines[0].get_ydata(), run["loss"] / 0.5)              # over d/(2q)
     allclose(error.lines[0].get_data(), (run["eval_step"], run["error"][:, 0]))
+    assert [axis.get_title() for axis in (loss, error)] == ["training loss over d/(2q)", "error"]
+    curves = {line.get_label(): line.get_ydata() for line in error.lines if "T =" in line.get_label()}
+    tests = run["tests"].tolist()
+    assert {*curves} == {f"T = {T}" for T, q in tests if q == 2}
+    for label, ydata in curves.items():
+        allclose(ydata, run["error"][:, tests.index([int(label[4:]), 2])])
+    assert figure.get_suptitle().startswith("A net" if "model" in settings else "Fixed encodings")
+    words = " ".join(figure.get_supxlabel().split())
+    assert ("hidden units: [3]" if "model" in settings else "Law: orthonormal. T = 8, q = 2") in words
+    assert plots.one_run(run | {"t": 5}).get_suptitle().endswith("after 5 steps")
     levels = [line.get_ydata()[0] for line in error.lines if line.get_linestyle() != "-"]
     allclose(levels, [fcn.width_lower_bound(3, 8, 2, 2) / 0.5, 1] if "model" in settings else [1])
     for axis in attention:
@@ -528,6 +581,24 @@ def test_plots_shows_a_run_whatever_the_users_style(settings, command):
         allclose(every, [*enumerate(P)], rtol=1e-6)
         allclose(selected, [(j, P[j]) for j in y[0]], rtol=1e-6)
         allclose(axis.lines[0].get_ydata(), 1 / 2)                      # 1/q
+        assert same_color(axis.collections[1].get_color(), "#0072B2")   # "blue: selected"
+
+
+def test_the_command_plots_the_figures_that_it_names(command, monkeypatch, plotted):
+    asked = {}
+    def trained(arms, folder):
+        asked[folder] = arms
+        return plotted[2]
+    monkeypatch.setattr(plots, "trained", trained)
+    monkeypatch.setattr(plots, "HERE", Path())
+    for flags, folder, out in ("3 5 --quick --format svg", "quick", Path("runs/quick")), (
+            "3 5 --format svg", "figures", Path("figures")):
+        assert command(flags, plots)[0] == 0
+        assert {path.name for path in out.iterdir()} == {"figure_3.svg", "figure_5.svg"}
+        assert ("A small task" in (out / "figure_3.svg").read_text()) == (folder == "quick")
+        arms = asked.pop(train.RUNS / folder)
+        assert arms.keys() == {"full model", "adam stochastic", "adam fixed"} and not asked
+        assert arms["full model"]["steps"] == (2000 if folder == "quick" else 16000)
 
 
 def test_runs_of_figures_are_kept_until_settings_change(tmp_path, capfd):
@@ -566,7 +637,11 @@ def test_all_processes_end_if_one_is_stopped(name, tmp_path):
         time.sleep(0.5)
         if name in dir(signal):                         # Ctrl-C reaches all of them
             (os.killpg if name == "SIGINT" else os.kill)(main.pid, getattr(signal, name))
-        _, err = main.communicate(timeout=20)           # it ends with the last process
+        try:
+            _, err = main.communicate(timeout=20)       # it ends with the last process
+        finally:
+            with contextlib.suppress(OSError):
+                os.killpg(main.pid, signal.SIGKILL)     # if not, none is left over
     assert main.returncode != 0 and len(list(tmp_path.glob("short*"))) == 3
     assert err.count("Traceback") == (name in ("SIGINT", "a process is killed"))
     assert name in dir(signal) or "ChildProcessError: long seed" in err

@@ -1,6 +1,7 @@
 """Train the attention model of sts.py, or a fully-connected net of fcn.py, by gradient descent.
 
     python train.py --pe stochastic                       attention with stochastic encodings
+    python train.py --pe fixed                            the same ones at every step
     python train.py --model fcn --hidden 25 --T 10 --fresh --optimizer adam --schedule cosine
     run = train.train(train.progress, pe="fixed")         the same in Python
 
@@ -41,7 +42,6 @@ import fcn
 import sts
 
 
-@np.errstate(all="ignore")                  # evaluate says so if a run diverges
 def descend(run, report=lambda run: None, path=None):
     """Train a run to its end; at eval_step it is evaluated, saved if there is a path, reported."""
     c = run["config"]
@@ -64,12 +64,14 @@ def descend(run, report=lambda run: None, path=None):
         run["t"] = t + 1
 
 
+@np.errstate(all="ignore")
 def gradient_descent(run, grads, lr):
     """A step; grads has the gradient of each weight by its name."""
     for name, grad in grads.items():
         run[name] = run[name] - lr * grad
 
 
+@np.errstate(all="ignore")
 def adam(run, grads, lr, beta1=0.9, beta2=0.999, eps=1e-8):
     """A step of Adam (Kingma and Ba, 2015); the run holds its running means, too."""
     t = run["t"] + 1
@@ -98,6 +100,7 @@ def train(report=lambda run: None, path=None, **settings):
     return descend(run, report, path)
 
 
+@np.errstate(all="ignore")                  # evaluate says so if a run diverges
 def loss_and_grads(run, X, y, E):
     """The loss on a batch, and its gradients by the names of the weights."""
     c = run["config"]
@@ -127,6 +130,7 @@ def by_name(layers):
             for kind, array in zip(("weight", "bias"), layer)}
 
 
+@np.errstate(all="ignore")
 def evaluate(run):
     """Measure the attention, how close the weights are to W*, V*, and the errors.
 
@@ -215,14 +219,13 @@ def start(c):
 
 # Settings, printing, files and the command line.  A reader of the paper can stop here.
 
-QUICK = {"T": 50, "steps": 2000, "evaluations": 20}      # trains in seconds
 RUNS = Path(__file__).resolve().parent / "runs"
 
 OPTIMIZERS = {      # name: title, the function of a step, the default of lr, the same in words
     "gd": ("gradient descent", gradient_descent,
            lambda c: (min(0.02, 4 / max(1, sum(c.hidden))) if c.model == "fcn" else
-                      min(4.0 if c.T >= 100 and c.d <= 10 else 2.0, 1.9 * c.q)),
-           "4 if T >= 100 and d <= 10, else 2, and at most 1.9 q; "
+                      min(2.0, 1.9 * c.q, 10 / c.q, 0.3 * c.T / c.q)),
+           "2, and at most 1.9 q, 10/q and 0.3 T/q; "
            "of a net 4 / the sum of its hidden widths, and at most 0.02"),
     "adam": ("Adam", adam, lambda c: 0.01, "0.01")}
 
@@ -235,23 +238,23 @@ READERS = {         # the runs that read a setting
 ORTHOGONAL = {"onehot", "orthonormal"}      # there are at most d_e such encodings
 
 SETTINGS = {    # name: default (of choices the first; or a function of those above), READERS, help
-    "T": (200, "all", "sequence length"),
+    "T": (50, "all", "sequence length"),
     "d": (5, "all", "dimension of a token"),
     "q": (3, "all", "number of selected tokens"),
     "model": (("attention", "fcn"), "all", "one layer of attention, or a ReLU net"),
     "pe": (("stochastic", "fixed", "onehot"), "attention", "kind of encoding"),
-    "law": (tuple(sts.LAWS), "encodings that are drawn", "how encodings are drawn"),
+    "law": (sts.LAWS, "encodings that are drawn", "how encodings are drawn"),
     "d_e": (lambda c: 2 * c.T if {c.pe, c.law} & ORTHOGONAL else 170, "attention",
             "dimension of an encoding (170; 2 T if encodings are orthogonal)"),
     "attend_to_query": ((False, True), "attention", "the full model: z_query is one more key"),
     "query": (("sum", "mean"), "attention", "how z_query adds encodings up"),
     "init_std": (0.0, "attention", "standard deviation of W and V at the start"),
     "hidden": ([175], "nets", "widths of a net's hidden layers"),
-    "batch": (256, "all", "number of sequences in the batch"),
+    "batch": (1024, "all", "number of sequences in the batch"),
     "fresh": ((False, True), "all", "draw new sequences at every step, not the same ones"),
     "draws": (1, "stochastic encodings", "draws averaged in a step, Definition 5"),
-    "steps": (5000, "all", "number of updates"),
-    "optimizer": (tuple(OPTIMIZERS), "all", "the rule of a step"),
+    "steps": (2000, "all", "number of updates"),
+    "optimizer": (OPTIMIZERS, "all", "the rule of a step"),
     "lr": (lambda c: OPTIMIZERS[c.optimizer][2](c), "all", "learning rate; default for "
            + "; for ".join(f"{name}: {words}" for name, (*_, words) in OPTIMIZERS.items())),
     "schedule": (("constant", "cosine"), "all", "of lr; cosine: it falls to 0"),
@@ -259,10 +262,10 @@ SETTINGS = {    # name: default (of choices the first; or a function of those ab
     "evaluations": (10, "all", "number of evaluations after the first one"),
     "eval_sequences": (lambda c: 10_000 if c.model == "fcn" else 128, "all",
                        "number of sequences in a test (128; of a net 10,000)"),
-    "eval_draws": (16, "stochastic encodings", "draws averaged in a test"),
-    "T_test": (lambda c: [T for k in (5, 6, 7, 8)
-                          if (T := c.T * k // 4) <= c.d_e or not {c.pe, c.law} & ORTHOGONAL],
-               "attention", "other lengths to test (5/4, 3/2, 7/4 and 2 T)"),
+    "eval_draws": (1, "stochastic encodings", "draws averaged in a test"),
+    "T_test": (lambda c: [T for T in (3 * c.T // 2, 2 * c.T)
+                          if T <= c.d_e or not {c.pe, c.law} & ORTHOGONAL],
+               "attention", "other lengths to test (3/2 T and 2 T)"),
     "q_test": (lambda c: [q for q in (2, 3, 4, 5, 8) if q <= c.T],
                "attention", "other subset sizes to test (2, 3, 4, 5 and 8)")}
 
@@ -282,8 +285,11 @@ class Settings(SimpleNamespace):
         for name, (default, readers, _) in SETTINGS.items():
             flag = "--" + name.replace("_", "-")
             default = default(self) if callable(default) else default
-            wanted, fits = KINDS.get(type(default)) or (f"one of {default}", default.__contains__)
-            default = default[0] if type(default) is tuple else default
+            if type(default) in (tuple, dict):          # choices; you may add to LAWS, OPTIMIZERS
+                choices = [*default]
+                default, wanted, fits = choices[0], f"one of {choices}", choices.__contains__
+            else:
+                wanted, fits = KINDS[type(default)]
             value = np.asarray(given.get(name, default)).tolist()   # no float64: it spreads to W
             value = default if value == default else value          # 200 for 200.0
             if value not in (default, []) and not READERS[readers](self):
@@ -353,7 +359,6 @@ def main():
     """Train as the command line says; the run is kept in its file."""
     parser = argparse.ArgumentParser(usage="%(prog)s [--FLAG VALUE ...]; --help lists the flags",
                                      allow_abbrev=False, argument_default=argparse.SUPPRESS)
-    parser.add_argument("--quick", action="store_const", const=QUICK, default={}, help=str(QUICK))
     parser.add_argument("--out", type=Path, help="file of the run (in runs, named after the flags)")
     groups = {readers: parser.add_argument_group(f"for {readers}") for readers in READERS}
     for name, value in vars(Settings()).items():
@@ -366,13 +371,13 @@ def main():
     given, name = vars(parser.parse_args()), "_".join(sys.argv[1:]).replace("--", "")
     path = given.pop("out", RUNS / f"{name[:200] or 'default'}.npz")
     try:
-        summary(train(progress, path, **given.pop("quick") | given))
+        summary(train(progress, path, **given))
         print(f"\nThe run is in {path}")
     except KeyboardInterrupt:
         parser.exit(1, "\ninterrupted; the same command goes on from what the file holds\n")
     except BrokenPipeError:                     # `| head` has stopped reading
         os._exit(1)
-    except (FloatingPointError, ValueError, MemoryError, OSError) as problem:
+    except (ArithmeticError, TypeError, ValueError, MemoryError, OSError) as problem:
         parser.error(problem)
 
 

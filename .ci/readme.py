@@ -17,8 +17,9 @@ import textwrap
 from decimal import Decimal
 from pathlib import Path
 
-TEXTS = ("README.md", "beyond/README.md", "beyond/CLAIMS.md", "beyond/LECTURE.md",
-         "beyond/HANDOUT.md", "beyond/EXERCISES.md", "beyond/related/README.md")
+TEXTS = ("README.md", "beyond/README.md", "beyond/CLAIMS.md", "beyond/teach/README.md",
+         "beyond/teach/HANDOUT.md", "beyond/teach/EXERCISES.md", "beyond/related/README.md",
+         "beyond/open_problem/README.md")
 BLOCK = re.compile(r"^( *)```(sh|python|text)\n(.*?)^\1```", re.M | re.S)
 NUMBER = re.compile(r"(?<![\w.])-?\d*\.?\d+(?:e[-+]\d+)?(?![\w.]*\w)")
 MAY_DIFFER = re.compile(r"[-+]?[\d.]+ +(?=(s|seconds|minutes|standard errors)\b)")

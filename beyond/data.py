@@ -76,7 +76,7 @@ TASK = {"T": 20, "d": 3, "q": 2, "evaluations": 1, "eval_sequences": 2000, "T_te
         "q_test": []}
 ORTHONORMAL = {"law": "orthonormal", "d_e": 20, "lr": 0.5, "steps": 4000}
 MODELS = {      # settings of train.py, numbers n of sequences, color, marker
-    "stochastic": (ORTHONORMAL, [6, 8, 16, 32, 64, 128, 256], "#0072B2", "o"),
+    "stochastic": (ORTHONORMAL | {"eval_draws": 16}, [6, 8, 16, 32, 64, 128, 256], "#0072B2", "o"),
     "fixed": (ORTHONORMAL | {"pe": "fixed"}, [4, 8, 16, 32, 64, 128, 256], "#D55E00", "^"),
     "net": ({"model": "fcn", "hidden": [120], "optimizer": "adam", "lr": 0.02,
              "schedule": "cosine", "steps": 600}, [16, 64, 256, 1024, 4096], "#009E73", "D")}

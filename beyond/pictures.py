@@ -161,7 +161,7 @@ def make():
     """Train on the two small tasks, and draw all three."""
     folder, states = plots.HERE / "figures", []
     train.train(lambda run: states.append(dict(run)), **CLASS)
-    plots.save(class_run(states), plots.HERE / "beyond" / "figures" / "class.png")
+    plots.save(class_run(states), plots.HERE / "beyond" / "teach" / "figures" / "class.png")
     plots.save(model(train.train(**TASK)), folder / "model.png")
     frames = [Image.fromarray(np.array(figure.canvas.buffer_rgba())).convert("RGB")
               for figure in movie(states)]

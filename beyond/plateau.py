@@ -121,8 +121,8 @@ def trained(change, n=64, steps=1600, seed=0):
 
     -X has the y of X.  Then gradients of W's token-PE block cancel, and it stays 0.
     """
-    c = train.Settings(**UNTESTED | ENCODINGS["orthonormal"][0],
-                       lr=1.0, batch=n, steps=steps, seed=seed)
+    c = train.Settings(**UNTESTED | ENCODINGS["orthonormal"][0] | {
+        "lr": 1.0, "batch": n, "steps": steps, "seed": seed})
     run = train.start(c)
     if change == "V at V*":
         run["V"][:] = np.eye(*run["V"].shape)

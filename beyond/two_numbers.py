@@ -146,8 +146,8 @@ def demo():
 # Training
 
 ENCODINGS = {       # settings of train.py, ||W*||^2, color
-    "one-hot": ({"T": 50, "pe": "onehot"}, 49, "#CC79A7"),
-    "orthonormal": ({"T": 50, "law": "orthonormal", "d_e": 100}, 100, "#0072B2")}
+    "one-hot": ({"T": 50, "pe": "onehot", "batch": 256}, 49, "#CC79A7"),
+    "orthonormal": ({"T": 50, "law": "orthonormal", "batch": 256}, 100, "#0072B2")}
 ARMS = {f"two_numbers {name} {steps}": UNTESTED | settings | {"lr": 1.0, "steps": steps}
         for name, (settings, _, _) in ENCODINGS.items() for steps in (150, 400, 1000, 4000)}
 

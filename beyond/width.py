@@ -137,12 +137,13 @@ def demo():
 
 # Training
 
-ADAM = {"d": 5, "q": 3, "optimizer": "adam", "schedule": "cosine", "evaluations": 1}
-SIGNS = ADAM | {"T_test": [], "q_test": []}
+ADAM = {"d": 5, "q": 3, "batch": 256, "optimizer": "adam", "schedule": "cosine",
+        "evaluations": 1}
+SIGNS = ADAM | {"law": "rademacher", "T_test": [], "q_test": []}
 CURVES = {      # settings, and the widths that are trained at each T: d_e, or units of a net
-    "one draw": (SIGNS | {"lr": 0.005, "steps": 6000, "eval_draws": 1},         # less noise in W
+    "one draw": (SIGNS | {"lr": 0.005, "steps": 6000},                          # less noise in W
                  {10: (48, 64), 40: (96, 128), 320: (192, 256)}),
-    "16 draws": (SIGNS | {"lr": 0.03, "steps": 1000},
+    "16 draws": (SIGNS | {"lr": 0.03, "steps": 1000, "eval_draws": 16},
                  {10: (12, 16, 24), 20: (16, 24, 32), 40: (24, 32, 48), 80: (32, 48, 64),
                   160: (32, 48, 64), 320: (48, 64, 96)}),
     "net": (ADAM | {"model": "fcn", "fresh": True, "lr": 0.01, "eval_sequences": 2},

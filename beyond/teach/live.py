@@ -1,6 +1,6 @@
 """The program of the lecture: the model of README.md in the class's setting.
 
-    python beyond/live.py                                       (NumPy only)
+    python beyond/teach/live.py                                       (NumPy only)
 
 Prints the step, the error (the loss over that of f = 0, mean of 20 steps), a,
 alpha, and a bar; at the end the errors at length T and at 2T.

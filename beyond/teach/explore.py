@@ -1,6 +1,6 @@
 """Sliders over the recursion of two_numbers.py, for orthonormal encodings, stochastic or fixed.
 
-    python beyond/explore.py [picture.png]       opens a window, or saves what it shows at first
+    python beyond/teach/explore.py [picture.png]       opens a window, or saves what it shows at first
 
 In a notebook here, with ipympl:  %matplotlib widget  and then  import explore; w = explore.figure()
 """
@@ -8,10 +8,12 @@ In a notebook here, with ipympl:  %matplotlib widget  and then  import explore; 
 import os
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 if __name__ == "__main__":      # before matplotlib loads: notebooks name a backend of their own
     os.environ["MPLBACKEND"] = "Agg" if sys.argv[1:] else ""
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))        # of common.py
 from common import main     # before NumPy, which gets one thread
 
 import matplotlib.pyplot as plt
@@ -90,6 +92,6 @@ if __name__ == "__main__":
     main(__doc__, lambda: None, figure)
     if not sys.argv[1:]:
         if figure().canvas.required_interactive_framework is None:
-            sys.exit("There is no display: python beyond/explore.py PICTURE.png saves the picture.")
+            sys.exit("There is no display: explore.py PICTURE.png saves a picture instead.")
         with suppress(KeyboardInterrupt):
             plt.show()
