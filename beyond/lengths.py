@@ -17,14 +17,8 @@ tokens.  The loss is
 Both parts go to 0 as s and alpha go to 1.  So if the loss of training goes to 0, as a grows, then
 so does the loss at every length up to d_e.
 
-The first part is a matter of scale: V was fitted to the s of training, and on longer sequences s is
-smaller.  But s stays as it was if e^a grows like (T_test - q_test)/q_test, so if a becomes
-
-    a' = a + ln[(T_test - q_test) q / (q_test (T - q))]
-
-At a longer T_test the first part is then that of training, and the second one is smaller.  With
-random signs this needs the mean of many draws, since in one a larger a makes selected logits more
-unequal (width.py), and a large d_e, since unselected logits spread.  Fixed encodings: fixed.py.
+On longer sequences s is smaller.  README.md has the a' that keeps it.  At a longer T_test the first
+part is then that of training, and the second one is smaller.  Fixed encodings: fixed.py.
 """
 
 from common import end_error, main, row     # first: NumPy gets one thread

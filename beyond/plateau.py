@@ -43,25 +43,15 @@ def flow_steps(share, T, d, q, lr, N):
 def noise_delay(lr, T, n, K=1):
     """The factor by which batches of n sequences make W's plateau longer: 1 + lr T/(2 n K).
 
-    To leading order in lr (d + q)/n, for q and d far below T, if B (below) relaxes, in some
-    N/(lr q alpha^2) steps, sooner than the plateau ends.  The whole plateau is longer by about this
-    factor if N is well above d ln(T/q), since noise does not slow V.
+    To leading order in lr (d + q)/n, for q and d far below T, if W's token-PE block G relaxes, in
+    some N/(lr q alpha^2) steps, sooner than the plateau ends.  The whole plateau is longer by about
+    this factor if N is well above d ln(T/q), since noise does not slow V.
 
-    On the plateau P_j = 1/T, and r is nearly minus the target, whose d entries have the variance
-    1/q.  Let B be the token-PE block of W, and b = B U.  It makes P_j about (1 + x_j . b)/T, so
-    f = alpha (xbar + b), with xbar the mean of all tokens.
-
-    Take a coordinate w of B v, for a unit eigenvector v of the mean of U U^T.  The mean of its
-    gradient is h w, h = alpha^2 mean (v . U)^2: without noise it would stay 0.  A batch adds noise
-    of the variance h/(qn).  Under w <- w - lr (h w + noise) the variance of w tends to lr/(2h)
-    times that of the noise.  So each entry of B gets the variance lr/(2qn), and as ||U||^2 has the
-    mean q, ||b||^2 has the mean lr d/(2n), or a little more: lr h/2 and the fluctuations of alpha
-    are left out.  With K draws f has the mean of K vectors b: 1/K of it,
-    for independent draws of mean 0.  The gradient of w and its noise both have the mean of K
-    vectors U in place of U, so the variance of w stays.
-
-    ||xbar||^2 and target . xbar have the mean d/T.  So the best alpha is 1 over the factor.  Near
-    a = 0, dL/da = -d alpha (T - q)/T^2: a takes longer by the factor.  Later, too, as measured.
+    README.md has the derivation, but for the balance of an entry w of G v, v a unit eigenvector of
+    the mean of U U^T.  Its gradient has the mean h w, h = alpha^2 mean (v . U)^2, and on n
+    sequences the variance h/(qn).  Under w <- w - lr (h w + noise) the variance of w tends to
+    lr/(2h) times that, which is lr/(2qn), or a little more: lr h/2 and the fluctuations of alpha
+    are left out.  With K draws U is the mean of K here, in the gradient and in its noise.
     """
     return 1 + lr * T / (2 * n * K)
 

@@ -9,10 +9,10 @@ orthonormal here: random signs times distinct coordinate vectors, new at every s
 of the selected encodings.
 
 From W = V = 0, gradient descent on L, the mean over all X, y and E, keeps W = a W* and V = alpha V*
-if the keys are the z_j (derived here, in exact arithmetic: at a large lr rounding errors grow).
-The reason is symmetry.  Suppose an orthogonal map of the weights does not change L.  Then gradients
-are mapped as weights are.  So where the map leaves the weights as they are, it leaves the gradient
-as it is, and the next weights too.  Block by block:
+(in exact arithmetic: at a large lr rounding errors grow).  README.md has the recursion that this
+leaves, and its late rate.  The reason is symmetry: if an orthogonal map of the weights does not
+change L, then gradients are mapped as weights are, so a step keeps what the map leaves as it is.
+Block by block:
 
     W, token columns     They are multiplied by the 0 in z_query, so their gradient is 0.
     W, the token-PE      Change the sign of both, and of X.  P stays the same, and f and the target
@@ -26,15 +26,8 @@ as it is, and the next weights too.  Block by block:
                          One-hot: positions may be permuted.  What commutes is a I + w 11^T, and
                          softmax ignores 11^T.
 
-A step of gradient descent is then, with ||W*||^2 = T - 1 (one-hot) or d_e, and ||V*||^2 = d,
-
-    a     <- a     - lr / ||W*||^2 dL/da
-    alpha <- alpha - lr / ||V*||^2 dL/dalpha
-
 P does not depend on X, and the tokens integrate out.  With r_j = alpha P_j - 1[j in y]/q the
-residual is sum_j r_j x_j, so L = d/2 sum_j r_j^2.  Late in training L falls like e^(-2a), and 1/L
-grows by 4 lr/||W*||^2 a step, if lr < 2q: a step takes lr sum_j P_j^2, which tends to lr/q, of the
-distance of alpha from its best value.
+residual is sum_j r_j x_j, so L = d/2 sum_j r_j^2.
 
 In the full model of Figures 1 and 3 z_query is one more key.  The maps treat it like the keys, so
 with stochastic encodings two numbers move here, too.  U is the sum of the selected encodings or
