@@ -81,7 +81,7 @@ def demo():
     rng = np.random.default_rng(0)
     for d_e in 60, 170, 500:
         a, alpha = width.best_weights(width.random_scores(rng, T, d_e, q), q, 1)
-        scores, more = width.random_scores(rng, 20_000, d_e, q, 100), scaled(a, T, q, 20_000, q)
+        scores, more = width.random_scores(rng, 20_000, d_e, q, 400), scaled(a, T, q, 20_000, q)
         errors = [width.signs_error(b, alpha, scores, q, K)
                   for b, K in ((a, 16), (more, 1), (more, 16), (more, math.inf))]
         print("  {:4} {:6.1%} {:15.1%} {:9.1%} {:6.1%}".format(d_e, *errors), flush=True)
