@@ -76,15 +76,17 @@ def demo():
             T_test, stochastic_loss(a, alpha, T_test, d, q) * 2 * q / d, more / a,
             stochastic_loss(more, alpha, T_test, d, q) * 2 * q / d))
     print("\nRandom signs, the best weights for one draw at T = 200.  Errors at T = 20,000 as they\n"
-          "are, under 16 draws; and with scaled logits, under one draw, 16, and all.\n\n"
-          "   d_e  error  scaled: 1 draw  16 draws   all")
+          "are, under 16 draws; and with scaled logits, under one draw, 16, and all; and the last\n"
+          "with unselected logits at 0.\n\n"
+          "   d_e  error  scaled: 1 draw  16 draws   all  others 0")
     rng = np.random.default_rng(0)
     for d_e in 60, 170, 500:
         a, alpha = width.best_weights(width.random_scores(rng, T, d_e, q), q, 1)
         scores, more = width.random_scores(rng, 20_000, d_e, q, 400), scaled(a, T, q, 20_000, q)
-        errors = [width.signs_error(b, alpha, scores, q, K)
-                  for b, K in ((a, 16), (more, 1), (more, 16), (more, math.inf))]
-        print("  {:4} {:6.1%} {:15.1%} {:9.1%} {:6.1%}".format(d_e, *errors), flush=True)
+        errors = [width.signs_error(b, alpha, own, q, K) for b, own, K in (
+            (a, scores, 16), (more, scores, 1), (more, scores, 16), (more, scores, math.inf),
+            (more, scores * (np.arange(20_000) < q), math.inf))]
+        print("  {:4} {:6.1%} {:15.1%} {:9.1%} {:6.1%} {:8.1%}".format(d_e, *errors), flush=True)
 
 
 # Training
