@@ -30,8 +30,7 @@ P does not depend on X, and the tokens integrate out.  With r_j = alpha P_j - 1[
 residual is sum_j r_j x_j, so L = d/2 sum_j r_j^2.
 
 In the full model of Figures 1 and 3 z_query is one more key.  The maps treat it like the keys, so
-with stochastic encodings two numbers move here, too.  U is the sum of the selected encodings or
-their mean, which decides how fast L falls: see late_loss.
+with stochastic encodings two numbers move here, too.  How fast L falls: see late_loss.
 """
 
 from common import UNTESTED, main, multiples, row     # first: NumPy gets one thread
@@ -103,10 +102,9 @@ def late_loss(t, T, d, q, query, lr, d_e):
     end.  So da/dt = (lr/d_e) (2/q) L, and 1/L grows by 4 lr / (q^2 d_e) a step.  alpha has the
     curvature sum_j P_j^2 = q/(q + 1)^2 there, which asks for lr < 2 (q + 1)^2/q.
 
-    Sum, q >= 2: the logit of the query is q times that of a selected position, so the query takes
-    the attention: p_in = e^(-(q-1)a), p_out = e^(-qa), and alpha has to grow like e^((q-1)a) / q.
-    Its slope, proportional to p_in, becomes small: alpha is slow, and a is the best one for alpha
-    (L has the curvature d (q-1)^2/q along a, which asks for lr < 2 q d_e / (d (q-1)^2)).
+    Sum, q >= 2 (README.md): p_in = e^(-(q-1)a), p_out = e^(-qa), and alpha grows like
+    e^((q-1)a) / q.  It is slow, and a is the best one for alpha (L has the curvature d (q-1)^2/q
+    along a, which asks for lr < 2 q d_e / (d (q-1)^2)).
     There dL/da = 0, which means r_in = -(T - q) alpha p_out^2 / ((q-1) p_in), and alpha moves by
         dalpha/dt = -lr (q r_in p_in + (T - q) alpha p_out^2) = lr (T - q) alpha p_out^2 / (q-1).
     With dalpha/dt = (q-1) alpha da/dt this gives e^(2qa) = 2 q lr (T - q) t / (q-1)^2.  Hence, with

@@ -91,10 +91,8 @@ def floors(c, tests, draws=3000):
 def needed_width(T, q, error, K, rng, equal=False):
     """The least d_e for this error with the mean of K draws in a test, to about 5 per cent.
 
-    a and alpha are the best ones for one draw, as in `floors`: noise of batches adds to it.  A
-    heuristic for q >= 3: a is about ln T, so that T unselected positions get little attention.  The
-    logits of selected ones then have the variance a^2 (q - 1)(q - 2)/(q d_e), about the error of
-    one draw.  So d_e grows like (ln T)^2.
+    a and alpha are the best ones for one draw, as in `floors`: noise of batches adds to it.  Why it
+    grows like (ln T)^2 for one draw and q >= 3 is in README.md.
     """
     def is_enough(d_e):
         scores = random_scores(rng, T, d_e, q, 300, equal)
