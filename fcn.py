@@ -106,7 +106,7 @@ def loss(params, X, y):
 def loss_and_grads(params, X, y):
     """The loss L, and its gradients [(dL/dweight, dL/dbias), ...].  Arguments as in loss."""
     f, cache = forward(params, encode(X, y))
-    residual = f - sts_target(X, y)
+    residual = f - sts_target(X, y).reshape(f.shape)        # raises if the net has not d outputs
     return 0.5 * (residual ** 2).sum() / len(X), backward(cache, residual / len(X))
 
 

@@ -58,11 +58,10 @@ SHADES = STOCHASTIC, "#56B4E9", "#08306B"       # of blue: the seeds of stochast
 STYLE = {"font.size": 14, "axes.titlesize": 14, "figure.titlesize": 16,
          "figure.titleweight": "bold", "axes.spines.top": False, "axes.spines.right": False,
          "axes.grid": True, "grid.alpha": 0.3, "lines.linewidth": 2, "legend.frameon": False,
-         "figure.constrained_layout.use": True, "savefig.dpi": 140, "pdf.fonttype": 42, "svg.hashsalt": "sts"}
+         "figure.constrained_layout.use": True, "savefig.dpi": 140, "pdf.fonttype": 42,
+         "svg.hashsalt": "sts"}                         # the same bytes at every run
 in_style = plt.style.context(["default", STYLE])        # a decorator: the function draws in it
 
-
-# What a figure shows of its runs
 
 def smooth_loss(run):
     """The training loss in 100 stretches of a run: their middle steps, and their mean losses."""
@@ -270,7 +269,7 @@ def train_all(jobs):
                 running[receiver] = process
             for receiver in wait(running):
                 name = running[receiver].name
-                problem = 'its process has ended.  (A script needs: if __name__ == "__main__")'
+                problem = "its process has ended (memory?  A script without a main guard?)"
                 with suppress(EOFError):
                     problem = receiver.recv()
                 if problem:

@@ -47,7 +47,7 @@ def sample_sts(rng, n, T, d, q, dtype=np.float64):
     X = rng.standard_normal((n, d, T), dtype=dtype).transpose(0, 2, 1)
     y = np.empty((n, q), dtype=np.intp)
     for r, last in enumerate(range(T - q, T)):      # Floyd's algorithm: O(n q^2), no (n, T)
-        pick = rng.integers(last + 1, size=n)       # uniform on 0..last; a taken one becomes last
+        pick = rng.integers(last + 1, size=n)       # uniform on 0..last; if it is taken, then last
         taken = (y[:, :r] == pick[:, None]).any(axis=1)
         y[:, r] = np.where(taken, last, pick)
     return X, y
@@ -147,11 +147,11 @@ def query_and_keys(X, y, E, attend_to_query, query):
     check_positions(X, y)
     T = X.shape[1]
     if E.shape[:-1] != (T,):
-        raise ValueError(f"need an encoding for each of the {T} tokens, got E {E.shape}"
-                         + f": pass E[:{T}]" * (E.ndim == 2 and len(E) > T)
-                         + ": call output for several draws" * (E.ndim == 3))
-    if query not in ("sum", "mean"):
-        raise ValueError(f"query must be sum or mean, got {query!r}")
+        raise ValueError(f"need E (T, d_e) with {T = }, got {E.shape}: of a longer E pass E[:{T}], "
+                         "and several draws go to output, not to forward")
+    if attend_to_query not in (False, True) or query not in ("sum", "mean"):
+        raise ValueError("attend_to_query must be True or False, query must be sum or mean, got "
+                         f"{attend_to_query!r} and {query!r}")
     U = E[y].sum(axis=1) if query == "sum" else E[y].mean(axis=1)
     z_query = np.concatenate([np.zeros((len(X), X.shape[2]), U.dtype), U], axis=1)
     return z_query, (X, E, z_query if attend_to_query else None)
@@ -226,7 +226,7 @@ def loss(W, V, X, y, E, attend_to_query=False, query="sum"):
     has the expected loss d / (2q).
     """
     f = output(W, V, X, y, E, attend_to_query, query)
-    residual = f - sts_target(X, y).reshape(f.shape)    # (n, d); a V of another shape is refused
+    residual = f - sts_target(X, y).reshape(f.shape)    # (n, d); raises if V has not d rows
     return 0.5 * (residual * residual).sum() / len(X)
 
 

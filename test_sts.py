@@ -5,32 +5,23 @@ Each test states a fact.  Statistical tests have a fixed seed and allow 5 standa
 
 import train            # before NumPy, since it sets the number of threads
 
-import contextlib
 import itertools
 import math
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
-from unittest import mock
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from matplotlib.collections import PolyCollection
-from matplotlib.colors import same_color
 
 import fcn
-import plots
 import sts
 
 HERE = Path(__file__).resolve().parent
 allclose = np.testing.assert_allclose
-plt.switch_backend("Agg")
 
 
 # The task and the two models
@@ -46,10 +37,10 @@ def test_subsets_are_uniform_and_tokens_standard_normal(q):
     assert abs(x.T @ x / n - np.eye(2 * T)).max() < 5 * math.sqrt(2 / n)
 
 
-@pytest.mark.parametrize("law, square", [("rademacher", 1 / 8), ("orthonormal", 0)])
-def test_random_encodings_are_unit_vectors_with_random_signs(law, square):
+@pytest.mark.parametrize("law", sts.LAWS)
+def test_random_encodings_are_unit_vectors_with_random_signs(law):
     """`square` is the mean of (e_i . e_j)^2.  Entries have mean 0 and are uncorrelated."""
-    n, d_e = 4000, 8
+    n, d_e, square = 4000, 8, 0 if law == "orthonormal" else 1 / 8
     E = sts.positional_encoding(law, 3, d_e, np.random.default_rng(0), n)
     allclose((E ** 2).sum(axis=2), 1, rtol=1e-6)
     assert abs(E.mean(axis=0)).max() < 5 / math.sqrt(d_e * n)
@@ -197,8 +188,8 @@ def test_each_file_runs_alone_and_its_tour_trains(name, tmp_path):
         assert ((bound - 0.005 < L) & (L < bound + 0.02)).all()
 
 
-# Training.  A new setting of train.py needs a row in RUNS, which tests how it trains, and its name
-# in each `refused` of runs that do not read it.
+# Training.  A new setting or choice of train.py needs a row in RUNS, which tests how it trains; a
+# new setting also its name in each `refused` of runs that do not read it.
 
 SMALL = {"T": 8, "d": 2, "q": 2, "d_e": 16, "batch": 16, "steps": 11, "lr": 0.5,
          "evaluations": 4, "eval_sequences": 8}
@@ -210,6 +201,12 @@ RUNS = {
                            "eval_draws": 5},
     "Adam": SMALL | {"optimizer": "adam", "schedule": "cosine", "law": "rademacher"},
     "net": NET | {"hidden": [7, 9], "optimizer": "adam"}, "linear net": NET | {"hidden": []}}
+
+
+@pytest.mark.parametrize("name", ("model", "pe", "law", "query", "optimizer", "schedule"))
+def test_each_choice_has_a_row_in_runs(name):
+    used = {vars(train.Settings(**row))[name] for row in RUNS.values()}
+    assert used == {*train.SETTINGS[name][0]}
 
 
 def loss(run, X, y, E):
@@ -277,7 +274,8 @@ def test_what_is_measured_at_the_start_and_at_the_end(name):
             L = np.array([loss(now, X[[b]], y[[b]], E) for b in range(8)])
             z = 0.5 * (sts.sts_target(X, y) ** 2).sum(axis=1)
             allclose(run["error"][i, k], R := L.mean() / z.mean(), rtol=1e-5)
-            allclose(run["se"][i, k], np.std(L - R * z) / math.sqrt(8) / z.mean(), 1e-4, 1e-7)
+            allclose(run["se"][i, k], np.std(L - R * z, ddof=1) / math.sqrt(8) / z.mean(),
+                     1e-4, 1e-7)
             if k == 0 and not net:
                 P = sts.attention(now["W"], X, y, E, c.attend_to_query, c.query)
                 selected = np.take_along_axis(P, y[None], 2).sum(axis=2).mean()
@@ -298,21 +296,37 @@ def test_the_standard_error_is_the_spread_of_errors():
     assert abs(errors.std() / se.mean() - 1) < 5 / math.sqrt(2 * 1000)
 
 
-# Settings, and the two programs
+# Settings
 
 @pytest.mark.parametrize("given, derived", [
     ({}, {"T": 50, "d_e": 100, "batch": 1024, "lr": 2, "eval_draws": 1, "T_test": [75, 100]}),
     ({}, {"init_std": 0, "draws": 1, "query": "sum", "schedule": "constant", "fresh": False}),
     ({}, {"attend_to_query": False, "steps": 2000, "evaluations": 10, "seed": 0}),
-    ({"q": 5}, {"lr": 2}), ({"q": 8}, {"lr": 1.25}),
+    ({"T": 200}, {"lr": 2}),
     ({"law": "rademacher", "T": 200}, {"d_e": 170, "T_test": [300, 400]}),
     ({"T": 7}, {"d_e": 14, "T_test": [10, 14], "q_test": [2, 3, 4, 5]}),
-    ({"pe": "onehot", "q": 1, "d_e": 80}, {"lr": 1.9, "T_test": [75]}),
+    ({"pe": "onehot", "d_e": 80}, {"T_test": [75]}),
     ({"optimizer": "adam"}, {"lr": 0.01, "d_e": 100}),
     ({"model": "fcn", "hidden": [300, 500]}, {"lr": 0.005, "eval_sequences": 10_000})], ids=str)
 def test_defaults(given, derived):
     c = vars(train.Settings(**given))
     assert {name: c[name] for name in derived} == derived
+
+
+def test_the_default_rate_comes_from_the_curvatures_of_the_loss():
+    """W's, along the mean query, at a W* and the best alpha V*, where it is largest; and V's."""
+    T, d, q, curvatures = 50, 5, 8, []
+    X, y = sts.sample_sts(np.random.default_rng(0), 2000, T, d, q)
+    W, V = sts.ground_truth(d, T)
+    step = 1e-3 * np.outer(np.eye(d + T)[0], [*[0] * d, *[T ** -0.5] * T])      # of norm 1e-3
+    for s in np.linspace(0.3, 0.5, 11):                         # attention on the selected tokens
+        a, alpha = math.log(s / (1 - s) * (T - q) / q), 1 / (s + (1 - s) ** 2 / s * q / (T - q))
+        L = [sts.loss(a * W + k * step, alpha * V, X, y, np.eye(T)) for k in (-1, 0, 1)]
+        curvatures.append((L[0] - 2 * L[1] + L[2]) / 1e-6)
+    assert train.Settings(T=T, d=d, q=q).lr == pytest.approx(4 / max(curvatures), rel=0.1)
+    target = sts.sts_target(*sts.sample_sts(np.random.default_rng(0), 256, 50, 50, 1))
+    largest = np.linalg.eigvalsh(target.T @ target / 256)[-1]
+    assert train.Settings(d=50, batch=256, q=1).lr == pytest.approx(1.7 / largest, rel=0.1)
 
 
 @pytest.mark.parametrize("given, refused", [
@@ -323,7 +337,8 @@ def test_a_setting_changes_the_run_or_is_refused_by_its_flag(given, refused):
     run = train.train(**given)
     for name, (default, *_) in train.SETTINGS.items():
         value, flag = vars(run["config"])[name], "--" + name.replace("_", "-")
-        other = ([*default][-1] if type(default) in (tuple, dict) else [5] if type(value) is list else
+        other = ([*default][-1] if type(default) in (tuple, dict) else
+                 [5] if type(value) is list else
                  value / 2 + 0.03 if type(value) is float else value + 1)
         if name in refused.split():
             with pytest.raises(ValueError, match=f"^{flag} is only for "):
@@ -337,13 +352,22 @@ def test_a_setting_changes_the_run_or_is_refused_by_its_flag(given, refused):
     pytest.raises(ValueError, train.Settings, no_such=1)
 
 
+def test_laws_and_optimizers_may_be_added_after_the_import(monkeypatch):
+    monkeypatch.setitem(sts.LAWS, "ones", lambda rng, T, d_e: np.ones((T, d_e)))
+    monkeypatch.setitem(train.OPTIMIZERS, "rest", ("rest", lambda run, grads, lr: 0, lambda c: 7.0))
+    c = train.Settings(T=8, batch=9, steps=3, law="ones", optimizer="rest")
+    run = train.descend(train.start(c))
+    assert c.lr == 7 and (train.held_out(run, 0, 1)[2] == 1).all() and not run["W"].any()
+
+
 def test_each_step_and_each_purpose_has_a_stream_of_its_own(monkeypatch):
     keys, stream = [], train.stream
     monkeypatch.setattr(train, "stream", lambda c, *key: keys.append(key) or stream(c, *key))
     run = train.train(**SMALL | {"pe": "fixed", "init_std": 1, "fresh": True, "steps": 102})
     numbers = {key: stream(run["config"], *key).random() for key in keys}
     assert len({*numbers.values()}) == len(numbers) > 200
-    assert keys.count(("encodings",)) == 1 and keys.count(("tests", 1, 0)) == keys.count(("tests", 1, 1)) == 5
+    assert keys.count(("encodings",)) == 1
+    assert keys.count(("tests", 1, 0)) == keys.count(("tests", 1, 1)) == 5
 
 
 def test_wrong_positions_and_shapes_are_refused():
@@ -355,293 +379,8 @@ def test_wrong_positions_and_shapes_are_refused():
         pytest.raises(ValueError, fcn.encode, X, wrong)
     pytest.raises(ValueError, fcn.width_lower_bound, 1, 5, 2, 6)
     pytest.raises(ValueError, sts.loss, W, V[:1], X, y, E)
-    pytest.raises(ValueError, fcn.loss, fcn.init_fcn(np.random.default_rng(0), [15, 1]), X, y)
-    for rows, words in ((4,), "need an"), ((7,), r"pass E\[:5\]"), ((3, 5), "call output"):
-        pytest.raises(ValueError, sts.forward, W, V, X, y, np.ones((*rows, 6))).match(words)
-
-
-@pytest.fixture
-def command(monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(train, "RUNS", tmp_path / "runs")
-
-    def call(flags, program=train):
-        monkeypatch.setattr(sys, "argv", [f"{program.__name__}.py", *flags.split()])
-        try:
-            program.main()
-            return 0, *capsys.readouterr()
-        except SystemExit as end:
-            return end.code, *capsys.readouterr()
-    return call
-
-
-@pytest.mark.parametrize("program, flags, word", [
-    (train, "--lr nan", "--lr"), (train, "--T 8.5", "--T"), (train, "--d_e=0", "--d-e"),
-    (train, "--q 51", "q <= T"), (train, "--T-test 2", "T = 2"), (train, "--step 1", "--step"),
-    (train, "--pe onehot --d-e 49", "d_e >= 5"), (train, "--steps 9 --out .", "'.'"),
-    (train, "--model fcn --hidden 9 0", "--hidden"),
-    (train, "--T 9999999 --batch 99999", "allocate"),
-    *((train, f"--out {name}.npz", name) for name in ("other", "junk", "cut")),
-    (train, "--steps 9 --evaluations 1 --lr 1e30", "--lr"), (plots, "--run run.png", "--run"),
-    (train, "--model fcn --T 10 --steps 3 --evaluations 3 --lr 0.3", "--lr"),
-    (plots, "no-such", "no-such"), (plots, "2 --run other.npz", "--run"),
-    *((plots, f"--run {name}.npz", name) for name in ("no", "junk", "cut"))])
-@pytest.mark.filterwarnings("error")
-def test_what_cannot_be_done_ends_in_one_line(program, flags, word, command):
-    run = train.train(path="other.npz", **SMALL)
-    Path("cut.npz").write_bytes(Path("other.npz").read_bytes()[:-300])
-    np.savez("junk.npz", no=0, run=0)
-    shutil.copy("other.npz", "run.png")
-    Path("folder").mkdir()
-    pytest.raises(OSError, train.save, run, "folder")                       # leaves no half file
-    assert not [*Path().glob("folder.*")]
-    before = {path: path.read_bytes() for path in Path().glob("*.*")}       # hidden ones, too
-    pytest.raises(ValueError, train.save, run | {"note": {"a": 1}}, "other.npz").match("note")
-    status, out, err = command(flags, program)
-    usage, error = err.splitlines()
-    assert status == 2 and usage.startswith("usage:") and word in error
-    assert "step " not in out or "diverged" in err      # it is refused before training
-    assert before == {path: path.read_bytes() for path in Path().glob("*.*")}
-
-
-@pytest.mark.parametrize("where, number, flags", [
-    ("evaluate", 3, ""), ("save", 3, "--pe onehot --attend-to-query --query mean --init-std 0.5"),
-    ("loss_and_grads", 4, "--optimizer adam --schedule cosine --law rademacher"),
-    ("progress", 2, "--pe fixed --fresh"), ("error_and_se", 28, "")])       # the last evaluation
-def test_the_same_command_goes_on_bit_for_bit(where, number, flags, command):
-    flags += " --T 20 --d 3 --q 2 --steps 6 --evaluations 3 --batch 9 --out"
-    def interrupted(where, number):
-        effects = [mock.DEFAULT] * (number - 1) + [KeyboardInterrupt] + [mock.DEFAULT] * 99
-        with mock.patch.object(train, where, wraps=getattr(train, where), side_effect=effects):
-            return command(f"{flags} half.npz")
-
-    _, whole, _ = command(f"{flags} whole.npz")
-    status, _, err = interrupted(where, number)
-    assert status == 1 and "goes on" in err and 0 < (t := train.load("half.npz")["t"]) < 6
-    _, out, _ = command(f"{flags} half.npz")
-    assert f"it goes on from step {t}." in out
-    assert re.findall("^ .*%$", out, re.M) == re.findall("^ .*%$", whole, re.M)     # all rows
-    run = train.load("whole.npz")
-    row = run["training"][-1], *run["error"][-1][run["tests"][:, 1] == 2], run["on_selected"][-1]
-    assert "".join(f"{value:9.1%}" for value in row) in whole
-    np.testing.assert_equal(train.load("half.npz"), run)
-    assert "nan" not in whole + out
-    with pytest.raises(ValueError, match="other settings"):
-        train.train(path="half.npz", **vars(run["config"]) | {"lr": 0.3})
-    train.save(other := run | {"W": run["W"] + 1}, "half.npz")      # as of an edited program
-    interrupted("loss_and_grads", 6)
-    np.testing.assert_equal(train.load("half.npz"), other)          # it stays
-    command(f"{flags} half.npz")
-    np.testing.assert_equal(train.load("half.npz"), run)            # until a new one has ended
-
-
-def test_a_run_is_named_after_its_flags(command):
-    command("--T 9 --T-test 12 --steps 2 --lr 1e-3 --batch 8")
-    assert [path.name for path in Path("runs").iterdir()] == [
-        "T_9_T-test_12_steps_2_lr_1e-3_batch_8.npz"]
-
-
-@pytest.mark.parametrize("settings, error, training, said", [
-    (SMALL, 0.8, 0.28, ""), (SMALL | {"fresh": True}, 0.8, 0.2, ""),
-    (SMALL, 0.96, 0.9, "learnt nothing"), (NET | {"hidden": [8, 30]}, 0.8, 0.26, "its 16 ")])
-def test_the_last_lines_say_what_a_run_is_worth(settings, error, training, said, capsys):
-    run = train.start(train.Settings(**settings))
-    share = 0.9 ** np.arange(len(run["tests"]))
-    run["error"][-1], run["se"][-1], run["training"][-1] = error * share, 0.1 * share, training
-    train.summary(run)
-    out = capsys.readouterr().out
-    for (T, q), s in zip(run["tests"], share):
-        assert f"T = {T:4}, q = {q:2}  {error * s:7.2%}     {0.1 * s:6.2%}\n" in out
-    assert said in out and ("The run has" in out) == (said != "") and f" {error:.2%}" in out
-    assert (" below 42.86%." in out) == ("model" in settings)           # (1 - 8/16) 6/7
-
-
-# The figures of plots.py
-
-@pytest.fixture(scope="module")
-def plotted():
-    """All figures, and their runs of 200 steps, with weights, losses and errors at random."""
-    short = {"steps": 200, "evaluations": 4, "batch": 32, "eval_sequences": 4}
-    arms, rng = plots.FULL | plots.GD | plots.ADAM, np.random.default_rng(0)
-    runs = {name: [train.start(train.Settings(**arm | plots.QUICK[name] | short, seed=seed))
-                   for seed in plots.SEEDS] for name, arm in arms.items()}
-    for run in sum(runs.values(), []):
-        run |= {key: rng.uniform(0.1, 1, run[key].shape)
-                for key in ("W", "V", "loss", "error", "cos_W", "cos_V")}
-    figures = {name: function({arm: runs[arm] for arm in arms})
-               for name, (function, arms, _) in plots.FIGURES.items()}
-    captions = {name: " ".join(figures[name].get_supxlabel().split()) for name in figures}
-    return figures, captions, runs
-
-
-def test_figures_1_and_3_show_the_loss_the_cosines_and_the_weights(plotted):
-    figures, captions, runs = plotted
-    runs, evals, middles = runs["full model"], [0, 50, 100, 150, 200], np.arange(0.5, 200, 2)
-    left, middle, right = figures["1"].axes
-    for i, run in enumerate(runs):
-        L = run["loss"].reshape(100, 2).mean(axis=1)
-        allclose(left.lines[i].get_data(), (middles, L))
-        allclose(middle.lines[i].get_data(), (middles, 1 / L))
-        allclose(right.lines[i].get_data(), (evals, run["cos_W"]))
-        allclose(right.lines[i + 3].get_data(), (evals, run["cos_V"]))
-    allclose(left.lines[3].get_ydata(), 3 / 4)                              # d/(2q)
-    (t, y), = [curve.get_data() for curve in middle.lines if curve.get_linestyle() == ":"]
-    allclose(np.diff(y) / np.diff(t), 4 * 4.0 / (2 ** 2 * 40))              # 4 lr/(q^2 d_e)
-    allclose(y[-1], np.mean([1 / run["loss"][-2:].mean() for run in runs]))
-    assert [text.get_text() for text in right.get_legend().texts] == ["cos(W, W*)", "cos(V, V*)"]
-    assert [axis.get_title() for axis in (left, middle)] == ["training loss L", "1/L"]
-    assert "q = 2, d = 3, $d_e$ = 40, gradient descent, lr = 4, fresh" in captions["1"]
-    which = {"before": train.start(runs[0]["config"]), "after": runs[0]}
-    for axis in figures["3"].axes[:4]:
-        name, when, _ = axis.get_title().split()
-        weights = which[when][name][:28, :28]                               # 25 of encodings
-        np.testing.assert_array_equal(axis.images[0].get_array(), weights)
-        assert axis.get_xlabel().endswith("query" if name == "W" else "key")
-        assert axis.get_ylabel().endswith("key" if name == "W" else "output")
-        words = ["token", "encoding"]
-        assert [text.get_text() for text in axis.get_xticklabels()] == words
-        assert name == "V" or [text.get_text() for text in axis.get_yticklabels()] == words
-    assert "seed 3. Shown are the 3 token" in captions["3"]
-
-
-def test_the_arms_are_what_captions_say():
-    full = train.Settings(**plots.FULL["full model"])
-    assert full.attend_to_query and full.fresh and full.init_std == 0.02 and full.lr == 9
-    assert (full.pe, full.law, full.query, full.d_e) == ("stochastic", "orthonormal", "mean", 200)
-    for name, arm in (plots.GD | plots.ADAM).items():
-        c = train.Settings(**arm)
-        assert (c.optimizer, c.pe) == tuple(name.split()) and c.fresh and c.d_e == 500
-        assert (c.law, c.lr) == ("rademacher", 5 if c.optimizer == "gd" else 0.004)
-
-
-@pytest.mark.parametrize("name, how, sizes", [("2", "gd", []), ("4", "gd", [2, 4, 5, 8]),
-                                              ("5", "adam", [2, 4, 5, 8])])
-def test_figures_2_4_and_5_show_means_and_ranges_of_the_errors(name, how, sizes, plotted):
-    figures, captions, runs = plotted
-    panels = [axis for axis in figures[name].axes if axis.axison]
-    tests = [(T, 3) for T in (50, 62, 75, 87, 100)] + [(50, q) for q in sizes]
-    for axis, (T, q) in zip(panels, tests, strict=True):
-        lines = {line.get_label(): line for line in axis.lines}
-        areas = [area for area in axis.collections if isinstance(area, PolyCollection)]
-        for pe, color, area in zip(("stochastic", "fixed"), ("#0072B2", "#D55E00"), areas):
-            column = runs[f"{how} {pe}"][0]["tests"].tolist().index([T, q])
-            curves = np.array([run["error"][:, column] for run in runs[f"{how} {pe}"]])
-            allclose(lines[pe].get_data(), ([0, 50, 100, 150, 200], curves.mean(axis=0)))
-            height = area.get_paths()[0].vertices[:, 1]
-            allclose(sorted({*height}), sorted({*curves.min(axis=0), *curves.max(axis=0)}))
-            assert lines[pe].get_color() == color
-            assert same_color(area.get_facecolor(), (color, 0.25))
-        assert axis.get_title() == ("the trained task" if (T, q) == (50, 3) else
-                                    f"$T_{{test}}$ = {T}" if q == 3 else f"$q_{{test}}$ = {q}")
-        allclose([line.get_ydata()[0] for line in axis.lines[2:]], [1, 0.18] if T > 50 else [1])
-        assert axis.get_yscale() == ("linear" if name == "2" else "log")
-        row = panels[5 * (q != 3)] if q != 3 else panels[0]
-        assert [text.get_text() for text in axis.texts] == ["zero predictor" if axis is row else ""]
-        assert axis.get_ylim() == row.get_ylim()
-        assert axis.yaxis.get_major_formatter().xmax == 1 and axis.get_ylim()[0] <= curves.min()
-    legend, = [axis.get_legend() for axis in figures[name].axes if axis.get_legend()]
-    assert [text.get_text() for text in legend.texts] == ["stochastic", "fixed", "loss 0.15"]
-    assert "3 seeds, 4 sequences in a test." in captions[name]
-    optimizer = "Adam, lr = 0.004" if how == "adam" else "gradient descent, lr = 2"
-    assert (f"4 draws in a step, 16 in a test. T = 50, q = 3, d = 5, $d_e$ = 100, {optimizer}, "
-            "fresh batches of 32 ") in captions[name]
-
-
-@pytest.mark.parametrize("settings", [SMALL | {"pe": "fixed", "query": "mean"},
-                                      NET | {"hidden": [3]}])
-def test_plots_shows_a_run_whatever_the_users_style(settings, command):
-    run, shown = train.train(path="2.npz", **settings), []
-    for style in {}, {"font.size": 30, "axes.facecolor": "k", "xtick.color": "w"}:
-        with plt.rc_context(style):
-            assert command("--run 2.npz", plots)[0] == 0
-            figure = plots.one_run(run)                         # as in a notebook
-            figure.savefig("3.png")
-            shown.append([Path(name).read_bytes() for name in ("2.png", "3.png")])
-    assert shown[0] == shown[1]
-    loss, error, *attention = figure.axes
-    allclose(loss.lines[0].get_ydata(), run["loss"] / 0.5)              # over d/(2q)
-    allclose(error.lines[0].get_data(), (run["eval_step"], run["error"][:, 0]))
-    assert [axis.get_title() for axis in (loss, error)] == ["training loss over d/(2q)", "error"]
-    curves = {line.get_label(): line.get_ydata() for line in error.lines if "T =" in line.get_label()}
-    tests = run["tests"].tolist()
-    assert {*curves} == {f"T = {T}" for T, q in tests if q == 2}
-    for label, ydata in curves.items():
-        allclose(ydata, run["error"][:, tests.index([int(label[4:]), 2])])
-    assert figure.get_suptitle().startswith("A net" if "model" in settings else "Fixed encodings")
-    words = " ".join(figure.get_supxlabel().split())
-    assert ("hidden units: [3]" if "model" in settings else "Law: orthonormal. T = 8, q = 2") in words
-    assert plots.one_run(run | {"t": 5}).get_suptitle().endswith("after 5 steps")
-    levels = [line.get_ydata()[0] for line in error.lines if line.get_linestyle() != "-"]
-    allclose(levels, [fcn.width_lower_bound(3, 8, 2, 2) / 0.5, 1] if "model" in settings else [1])
-    for axis in attention:
-        X, y, E = train.held_out(run, 0, 1)
-        P = sts.attention(run["W"], X, y, E, query="mean")[0, 0]
-        every, selected = [[tuple(segment[1]) for segment in lines.get_segments()]
-                           for lines in axis.collections]
-        allclose(every, [*enumerate(P)], rtol=1e-6)
-        allclose(selected, [(j, P[j]) for j in y[0]], rtol=1e-6)
-        allclose(axis.lines[0].get_ydata(), 1 / 2)                      # 1/q
-        assert same_color(axis.collections[1].get_color(), "#0072B2")   # "blue: selected"
-
-
-def test_the_command_plots_the_figures_that_it_names(command, monkeypatch, plotted):
-    asked = {}
-    def trained(arms, folder):
-        asked[folder] = arms
-        return plotted[2]
-    monkeypatch.setattr(plots, "trained", trained)
-    monkeypatch.setattr(plots, "HERE", Path())
-    for flags, folder, out in ("3 5 --quick --format svg", "quick", Path("runs/quick")), (
-            "3 5 --format svg", "figures", Path("figures")):
-        assert command(flags, plots)[0] == 0
-        assert {path.name for path in out.iterdir()} == {"figure_3.svg", "figure_5.svg"}
-        assert ("A small task" in (out / "figure_3.svg").read_text()) == (folder == "quick")
-        arms = asked.pop(train.RUNS / folder)
-        assert arms.keys() == {"full model", "adam stochastic", "adam fixed"} and not asked
-        assert arms["full model"]["steps"] == (2000 if folder == "quick" else 16000)
-
-
-def test_runs_of_figures_are_kept_until_settings_change(tmp_path, capfd):
-    def trained(seeds=(3, 4), **changed):
-        found = plots.trained({"one": SMALL | changed}, tmp_path, seeds)["one"]
-        for seed, run in zip(seeds, found, strict=True):
-            np.testing.assert_equal(run, train.train(**SMALL | changed, seed=seed))
-        return sorted(re.findall(r"one seed (\d) is done", capfd.readouterr().out))
-
-    assert trained() == ["3", "4"] and trained() == []
-    assert trained(fresh=True, T_test=[9, 5]) == ["3", "4"]
-    path = tmp_path / "one seed 4.npz"
-    path.unlink()
-    with pytest.raises(ZeroDivisionError):
-        train.train(lambda run: 1 / (5 - run["t"]), path, **SMALL, seed=4)
-    np.savez(tmp_path / "one seed 3.npz", config="an older program's")
-    assert trained() == ["3", "4"]                                      # unreadable, unfinished
-    pytest.raises(ValueError, trained, [4], pe="no")                    # before anything is lost
-    for wrong, words in ({"q": 9}, "q <= T"), ({"lr": 1e30}, "diverged"):
-        pytest.raises(ChildProcessError, trained, [4], **wrong).match(f"^one seed 4: .*{words}")
-
-
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
-@pytest.mark.parametrize("name", ("SIGINT", "SIGTERM", "SIGKILL", "a process is killed"))
-def test_all_processes_end_if_one_is_stopped(name, tmp_path):
-    arms = {"short": SMALL, "long": SMALL | {"steps": 10 ** 6}}
-    code = ("import pathlib, plots, signal as s; s.signal(s.SIGINT, s.default_int_handler); "
-            f"plots.trained({arms}, pathlib.Path({str(tmp_path)!r}))")
-    if name == "a process is killed":
-        code = ("import multiprocessing as m, threading\n"
-                "threading.Timer(3, lambda: m.active_children()[0].kill()).start()\n" + code)
-    with subprocess.Popen([sys.executable, "-c", code], cwd=HERE, text=True, stderr=subprocess.PIPE,
-                          stdout=subprocess.PIPE, start_new_session=True) as main:
-        for _ in range(1 + len(plots.SEEDS)):           # the short runs are done
-            main.stdout.readline()
-        time.sleep(0.5)
-        if name in dir(signal):                         # Ctrl-C reaches all of them
-            (os.killpg if name == "SIGINT" else os.kill)(main.pid, getattr(signal, name))
-        try:
-            _, err = main.communicate(timeout=20)       # it ends with the last process
-        finally:
-            with contextlib.suppress(OSError):
-                os.killpg(main.pid, signal.SIGKILL)     # if not, none is left over
-    assert main.returncode != 0 and len(list(tmp_path.glob("short*"))) == 3
-    assert err.count("Traceback") == (name in ("SIGINT", "a process is killed"))
-    assert name in dir(signal) or "ChildProcessError: long seed" in err
+    for loss in fcn.loss, fcn.loss_and_grads:
+        pytest.raises(ValueError, loss, fcn.init_fcn(np.random.default_rng(0), [15, 1]), X, y)
+    for rows in (4,), (7,), (3, 5):
+        pytest.raises(ValueError, sts.forward, W, V, X, y, np.ones((*rows, 6))).match(r"E\[:5\]")
+    pytest.raises(ValueError, sts.output, W, V, X, y, E, "mean").match("True or False")

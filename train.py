@@ -1,11 +1,10 @@
 """Train the attention model of sts.py, or a fully-connected net of fcn.py, by gradient descent.
 
-    python train.py --pe stochastic                       attention with stochastic encodings
-    python train.py --pe fixed                            the same ones at every step
+    python train.py --pe stochastic                       attention; or --pe fixed
     python train.py --model fcn --hidden 25 --T 10 --fresh --optimizer adam --schedule cosine
-    run = train.train(train.progress, pe="fixed")         the same in Python
+    run = train.train(train.progress, pe="fixed")         in Python
 
-Throughout this file we have:
+It needs sts.py and fcn.py beside it.  Throughout this file we have:
 
     c              the settings of a run: c.T, c.lr, ..., see Settings
     X, y, E, L     tokens, selected positions, positional encodings, and the loss, as in sts.py
@@ -45,7 +44,7 @@ import sts
 def descend(run, report=lambda run: None, path=None):
     """Train a run to its end; at eval_step it is evaluated, saved if there is a path, reported."""
     c = run["config"]
-    _, update, _, _ = OPTIMIZERS[c.optimizer]
+    _, update, _ = OPTIMIZERS[c.optimizer]
     X, y = batch(c, 0)
     for t in range(run["t"], c.steps + 1):
         if t in run["eval_step"]:
@@ -58,20 +57,19 @@ def descend(run, report=lambda run: None, path=None):
         if c.fresh:                         # new sequences, not one full batch
             X, y = batch(c, t)
         E = encodings(run, c.T, c.draws, stream(c, "encodings", t))     # stochastic: drawn anew
-        run["loss"][t], grads = loss_and_grads(run, X, y, E)
         lr = c.lr * (1 + math.cos(math.pi * t / c.steps)) / 2 if c.schedule == "cosine" else c.lr
-        update(run, grads, lr)
+        with np.errstate(all="ignore"):     # evaluate says so if a run diverges
+            run["loss"][t], grads = loss_and_grads(run, X, y, E)
+            update(run, grads, lr)
         run["t"] = t + 1
 
 
-@np.errstate(all="ignore")
 def gradient_descent(run, grads, lr):
     """A step; grads has the gradient of each weight by its name."""
     for name, grad in grads.items():
         run[name] = run[name] - lr * grad
 
 
-@np.errstate(all="ignore")
 def adam(run, grads, lr, beta1=0.9, beta2=0.999, eps=1e-8):
     """A step of Adam (Kingma and Ba, 2015); the run holds its running means, too."""
     t = run["t"] + 1
@@ -100,7 +98,6 @@ def train(report=lambda run: None, path=None, **settings):
     return descend(run, report, path)
 
 
-@np.errstate(all="ignore")                  # evaluate says so if a run diverges
 def loss_and_grads(run, X, y, E):
     """The loss on a batch, and its gradients by the names of the weights."""
     c = run["config"]
@@ -159,12 +156,12 @@ def error_and_se(f, X, y):
     """The error of outputs f (n, d) on n sequences, and its standard error.
 
     With the losses l of f, and z of f = 0, on a sequence, the error is R = mean(l) / mean(z), and
-    its standard error, to first order (delta method), sqrt(mean((l - R z)^2) / n) / mean(z).
+    its standard error, to first order (delta method), that of the mean of l - R z, over mean(z).
     """
     target = sts.sts_target(X, y)
     l, z = 0.5 * ((f - target) ** 2).sum(axis=1), 0.5 * (target ** 2).sum(axis=1)       # (n,)
-    R = l.mean() / z.mean()
-    return R, np.sqrt(((l - R * z) ** 2).mean() / len(z)) / z.mean()
+    n, R = len(z), l.mean() / z.mean()
+    return R, np.sqrt(((l - R * z) ** 2).sum() / (n * (n - 1))) / z.mean()      # nan if n is 1
 
 
 def batch(c, t):
@@ -201,6 +198,8 @@ def start(c):
     tests = [(c.T, c.q)]
     if c.model == "attention":              # a net has no test but the task that it learns
         tests += [(T, c.q) for T in c.T_test] + [(c.T, q) for q in c.q_test]
+    if wrong := [f"{T = }, {q = }" for T, q in tests if q > T]:
+        raise ValueError(f"--T, --q, --T-test, --q-test need q <= T in each test, got {wrong[0]}")
     run = {"config": c, "t": 0, "tests": np.array(list(dict.fromkeys(tests))),      # each once
            "eval_step": np.unique(np.linspace(0, c.steps, c.evaluations + 1).astype(int))}
     evals, k = len(run["eval_step"]), len(run["tests"])
@@ -221,13 +220,23 @@ def start(c):
 
 RUNS = Path(__file__).resolve().parent / "runs"
 
-OPTIMIZERS = {      # name: title, the function of a step, the default of lr, the same in words
-    "gd": ("gradient descent", gradient_descent,
-           lambda c: (min(0.02, 4 / max(1, sum(c.hidden))) if c.model == "fcn" else
-                      min(2.0, 1.9 * c.q, 10 / c.q, 0.3 * c.T / c.q)),
-           "2, and at most 1.9 q, 10/q and 0.3 T/q; "
-           "of a net 4 / the sum of its hidden widths, and at most 0.02"),
-    "adam": ("Adam", adam, lambda c: 0.01, "0.01")}
+
+def default_lr(c):
+    """A rate at which gradient descent, which is stable below 2 / curvature, held in all our runs.
+
+    Derived, with one-hot encodings: V's curvature is at most about (1 + sqrt(d/n))^2 / q for n
+    sequences, at the end.  That of W's token-PE block is alpha^2 q^2/T (1 + (d + 1)/T), and alpha
+    is at most (1 + sqrt(T/q))/2.  This peak is soon over, so that runs hold at twice the rate.
+    """
+    if c.model == "fcn":
+        return min(0.02, 4 / max(1, sum(c.hidden)))                         # tried, not derived
+    peak = (1 + math.sqrt(c.T / c.q)) ** 2 / 4 * c.q ** 2 / c.T * (1 + (c.d + 1) / c.T)
+    return min(2.0, 1.7 * c.q / (1 + math.sqrt(c.d / c.batch)) ** 2, 4 / peak)
+
+
+OPTIMIZERS = {      # name: title, the function of a step, its default lr
+    "gd": ("gradient descent", gradient_descent, default_lr),
+    "adam": ("Adam", adam, lambda c: 0.01)}
 
 READERS = {         # the runs that read a setting
     "all": lambda c: True,
@@ -255,8 +264,7 @@ SETTINGS = {    # name: default (of choices the first; or a function of those ab
     "draws": (1, "stochastic encodings", "draws averaged in a step, Definition 5"),
     "steps": (2000, "all", "number of updates"),
     "optimizer": (OPTIMIZERS, "all", "the rule of a step"),
-    "lr": (lambda c: OPTIMIZERS[c.optimizer][2](c), "all", "learning rate; default for "
-           + "; for ".join(f"{name}: {words}" for name, (*_, words) in OPTIMIZERS.items())),
+    "lr": (lambda c: OPTIMIZERS[c.optimizer][2](c), "all", "learning rate (2 or less; Adam: 0.01)"),
     "schedule": (("constant", "cosine"), "all", "of lr; cosine: it falls to 0"),
     "seed": (0, "all", "seed of everything that is drawn at random"),
     "evaluations": (10, "all", "number of evaluations after the first one"),
@@ -270,7 +278,7 @@ SETTINGS = {    # name: default (of choices the first; or a function of those ab
                "attention", "other subset sizes to test (2, 3, 4, 5 and 8)")}
 
 KINDS = {       # what a setting must be, by the type of its default: in words, and as a test
-    int: ("a whole number above 0, or the default", lambda x: type(x) is int and x > 0),
+    int: ("a whole number, 1 to 10^18, or the default", lambda x: type(x) is int and 0 < x <= 1e18),
     float: ("finite and above 0", lambda x: type(x) in (int, float) and 0 < x < math.inf),
     list: ("a list of whole numbers above 0",
            lambda x: type(x) is list and {*map(type, x)} <= {int} and min(x, default=1) > 0)}
@@ -285,11 +293,9 @@ class Settings(SimpleNamespace):
         for name, (default, readers, _) in SETTINGS.items():
             flag = "--" + name.replace("_", "-")
             default = default(self) if callable(default) else default
-            if type(default) in (tuple, dict):          # choices; you may add to LAWS, OPTIMIZERS
-                choices = [*default]
-                default, wanted, fits = choices[0], f"one of {choices}", choices.__contains__
-            else:
-                wanted, fits = KINDS[type(default)]
+            choices = [*default] if type(default) in (tuple, dict) else []
+            wanted, fits = KINDS.get(type(default)) or (f"one of {choices}", choices.__contains__)
+            default = choices[0] if choices else default
             value = np.asarray(given.get(name, default)).tolist()   # no float64: it spreads to W
             value = default if value == default else value          # 200 for 200.0
             if value not in (default, []) and not READERS[readers](self):
@@ -351,7 +357,7 @@ def load(path):
             c = Settings(**json.loads(str(run["config"])))
             run |= {name: run[name] for name in start(c)}       # KeyError if a part is missing
         except Exception:                       # of many kinds: a file may hold anything
-            raise ValueError(f"{path} holds no run of this program") from None
+            raise ValueError(f"{path} holds no run of this version: name another file") from None
     return run | {"config": c, "t": int(run["t"])}
 
 
@@ -377,7 +383,7 @@ def main():
         parser.exit(1, "\ninterrupted; the same command goes on from what the file holds\n")
     except BrokenPipeError:                     # `| head` has stopped reading
         os._exit(1)
-    except (ArithmeticError, TypeError, ValueError, MemoryError, OSError) as problem:
+    except (ArithmeticError, ValueError, MemoryError, OSError) as problem:
         parser.error(problem)
 
 
