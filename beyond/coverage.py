@@ -1,25 +1,14 @@
-"""Which encodings W can compare: those in the directions that training has shown.
+"""Which encodings W can compare: those in directions that training has shown, and shown alike.
 
     python beyond/coverage.py                     prints what is derived
-    python beyond/coverage.py picture.png         also trains (a minute), and plots
+    python beyond/coverage.py picture.png         also trains (minutes), and plots
 
-Symbols are those of fixed.py.  A *set* is the T rows of one E, and 1 is the vector of ones.
-Every gradient of W is a sum of multiples of z_j z_query^T, and that of V of r z_j^T, over training.
-So from zero gradient descent (not Adam) keeps their encoding parts in the span of encodings met: if
-Q projects on it, **the output stays the same if each e_j of a test becomes Q e_j**, on all batches.
-
-On the population loss V = alpha V*, and only B moves, for any law of E, as tokens may be rotated:
-by -lr times the mean of E^T D E, with D = dL/dM at M = E B E^T.  A set in a new order at every step
-trains as in one order, since D takes the new order, too.  For the laws below symmetry keeps B at
-multiples a J, and a follows two_numbers.py with N = tr J, where J is
-
-    I               if coordinates of encodings may be permuted and change sign
-    Q               if the span may be rotated, as for new vectors in half of the dimensions
-    I - 11^T/m      if each step draws T of m one-hot vectors (m = T: fixed; two sets: two blocks)
-
-**Pairs of directions count, too.**  If two sets are never mixed, B does not compare vectors of one
-with those of the other.  Where k selected positions are in a set they have the logit a (1 - k/T):
-as a grows, those in the set with fewer take all attention.
+README.md says why.  Symbols are those of fixed.py.  On the population loss V = alpha V*, and only B
+moves, for any law of E, as tokens may be rotated: by -lr times the mean of E^T D E, with D = dL/dM
+at M = E B E^T.  A set in a new order at every step trains as in one order, since D takes it, too.
+The laws of WAYS stay the same if coordinates are permuted and change sign (J = I), or are permuted
+(softmax ignores 11^T), or if the span is rotated.  This keeps B at multiples a J, and a follows
+two_numbers.py with N = tr J.
 """
 
 from common import main, row     # first: NumPy gets one thread
@@ -29,85 +18,131 @@ import numpy as np
 import plots
 import sts
 import two_numbers
-from fixed import attention, descend, error_of, slopes, subsets
+import width
+from fixed import attention, descend, error_of, new_over_trained, subsets
+from readings import stochastic
 
-T, D, Q, LR = 50, 5, 3, 2.0                             # of the first page; d_e = 2T
+T, D, Q, LR = 50, 5, 3, 2.0             # orthonormal encodings, as on the first page; d_e = 2T
+SHORT, D_E, STEPS = 64, 48, (2000, 8000, 32_000)        # sets of signs
+I, HALF, CENTRED = np.eye(2 * T), np.diag([1, 0]), np.eye(T) - 1 / T
+WAYS = {            # J, and a draw of n encodings: T in training, 2T in a test
+    "new vectors at every step (stochastic)": (I, lambda rng, n: sts.orthonormal(rng, n, 2 * T)),
+    "2 disjoint sets with new signs, one a step":
+        (I, lambda rng, n: I[rng.integers(2 * T // n) * n:][:n] * rng.choice((-1, 1), (n, 1))),
+    "100 fixed vectors, 50 a step": (I - 1 / (2 * T), lambda rng, n: I[rng.permutation(2 * T)[:n]]),
+    "2 disjoint fixed sets, one a step":
+        (np.kron(np.eye(2), CENTRED), lambda rng, n: I[rng.integers(2 * T // n) * n:][:n]),
+    "50 vectors, fixed or shuffled": (np.kron(HALF, CENTRED), lambda rng, n: I[:n]),
+    "new vectors in half of the dimensions": (np.kron(HALF, np.eye(T)), lambda rng, n:
+        np.kron(np.eye(2), np.linalg.qr(rng.standard_normal((T, T)))[0])[:n])}
 
 
-def sines(rng, n, d_e):
-    """Sines and cosines of d_e/2 frequencies, turned: n unit vectors with E^T E = n/d_e I."""
-    angles = np.outer(range(n), 2 * np.pi / n * (1 + rng.permutation((n - 1) // 2)[:d_e // 2]))
-    turn = np.linalg.qr(rng.standard_normal((d_e, d_e)))[0]
-    return np.hstack([np.cos(angles), np.sin(angles)]) @ turn * (2 / d_e) ** 0.5
+def hadamard(rng, T, d_e):
+    """T rows of d_e random columns, not the first, of Sylvester's matrix / sqrt(d_e); T = 2^k."""
+    H = np.ones((1, 1))
+    while len(H) < T:
+        H = np.block([[H, H], [H, -H]])
+    return H[:, 1 + rng.permutation(T - 1)[:d_e]] / d_e ** 0.5
+
+
+def alike(E, turns=500):
+    """A centred tight frame near E (T, d_e), d_e < T: sum_j e_j = 0, E^T E = T/d_e I, norms 1."""
+    for _ in range(turns):
+        E = E - E.mean(axis=0)
+        u, _, v = np.linalg.svd(E, full_matrices=False)         # u v = E (E^T E)^(-1/2)
+        E = u @ v / np.linalg.norm(u, axis=1, keepdims=True)
+    return E
+
+
+def sets(rng, T=SHORT, d_e=D_E):
+    """E (2T, d_e) by name: T trained encodings, then new ones.  None is for stochastic signs."""
+    E = sts.rademacher(rng, 2 * T, d_e)
+    return {"random signs": E, "the same, new ones made alike": np.r_[E[:T], alike(E[T:])],
+            "the same, trained ones made alike": np.r_[alike(E[:T]), E[T:]],
+            "Hadamard columns": np.r_[hadamard(rng, T, d_e), E[T:]], "stochastic, one draw": None}
+
+
+def path(rng, E, q, steps=STEPS):
+    """B and alpha at these steps, multiples of 16; for stochastic signs see readings.py."""
+    if E is None:
+        scores = width.random_scores(rng, SHORT, D_E, q, draws=300)
+        ends = [list(stochastic(scores, D, q, D_E, LR, t, 1))[-1] for t in steps]
+        return [(a * np.eye(D_E), alpha) for _, a, alpha in ends]
+    found = descend(E, SHORT, D, q, LR, steps[-1], rng, pace=16)
+    return [(E[:SHORT].T @ C @ E[:SHORT], alpha) for t, C, alpha in found if t in steps]
+
+
+def error_at(B, alpha, Y, *draws):
+    """The error on subsets Y (n, T_test) of the mean output over these draws of encodings."""
+    T = len(Y.T)
+    return error_of(sum(attention(E[:T] @ B @ E[:T].T, Y) for E in draws) / len(draws), alpha, Y)
 
 
 def demo():
-    """Print the errors of six ways to draw orthonormal encodings, and of sets that overlap."""
-    print(f"Orthonormal encodings, {T = }, q = {Q}, d_e = {2 * T}, lr = {LR:g}, population loss: "
-          "errors at\nstep 2000, and finally.\n\n   2000: T       2T     end: T      2T")
-    rng, one, centred = np.random.default_rng(0), np.diag([1, 0]), np.eye(T) - 1 / T
+    """Print errors: ways to draw orthonormal encodings, and sets of signs."""
+    print(f"Orthonormal encodings, {T = }, q = {Q}, d_e = {2 * T}, step 2000: errors at T, at 2T\n")
+    rng = np.random.default_rng(0)
     Y, long = (subsets(rng, 40_000, n, Q) for n in (T, 2 * T))
-    for name, J in (("new vectors at every step (stochastic)", np.eye(2 * T)),
-                    ("100 fixed vectors, 50 of them a step", np.eye(2 * T) - 1 / (2 * T)),
-                    ("2 disjoint fixed sets, one a step", np.kron(np.eye(2), centred)),
-                    ("50 vectors, fixed or shuffled", np.kron(one, centred)),
-                    ("new vectors in half of the dimensions", np.kron(one, np.eye(T))),
-                    ("the same, at T in the other half", np.kron(np.diag([0, 1]), np.eye(T)))):
-        end = two_numbers.descend(LR, 2000, J.trace(), T, D, Q)[1:, -1]
-        print(*(f"{error_of(attention(a * J[:len(y.T), :len(y.T)], y), alpha, y):9.1%}"
-                for a, alpha in (end, (1e5, 1)) for y in (Y, long)), "", name)     # 1e5: the limit
-    print("\nOne fixed set, 6000 steps: errors at T on this set, and on a new one of its kind.\n")
-    for law, d_e in (sts.rademacher, 40), (sines, 22), (sines, 40):
-        E, new = law(rng, T, d_e), law(rng, T, d_e)
-        *_, (_, C, alpha) = descend(E, T, D, Q, LR, 6000, rng, pace=8)
-        size = np.square(E @ E.T)[~np.eye(T, dtype=bool)].mean() ** 0.5
-        print(*(f"{error_of(attention(F @ E.T @ C @ E @ F.T, Y), alpha, Y):6.0%}"
-                for F in (E, new)), f"  {law.__name__}, {d_e = }, overlaps {size:.2f}", flush=True)
+    for name, (J, _) in WAYS.items():
+        a, alpha = two_numbers.descend(LR, 2000, J.trace(), T, D, Q)[1:, -1]
+        print(*(f"{error_at(a * J, alpha, y, I):6.1%}  " for y in (Y, long)), name)
+    print(f"{error_at(a * J, alpha, Y, I[::-1]):6.1%}{'':11}the same, at T in the other half\n\n"
+          f"Sets of {SHORT} signs, d_e = {D_E}.  Errors at 2T; in the end at T, at T with new "
+          "positions\nalone, and at 2T, mean of 16 draws of signs; own logits, new over trained\n\n"
+          "    step", "   ".join(f"{t:5}" for t in STEPS), "      T     new  16 draws ratio")
+    drawn = [sts.rademacher(rng, 2 * SHORT, D_E) for _ in range(16)]
+    for q in 3, 2:
+        Y, long = (subsets(rng, 2000, n, q) for n in (SHORT, 2 * SHORT))
+        for name, E in sets(np.random.default_rng(0)).items():
+            own, ends = drawn[0] if E is None else E, path(rng, E, q)
+            found = [error_at(*end, long, own) for end in ends]
+            for test in (Y, own), (Y, own[SHORT:]), (long, *drawn):
+                found.append(error_at(*ends[-1], *test))
+            print(f"q = {q}", *(f"{x:7.1%}" for x in found),
+                  f"{new_over_trained(own, SHORT, ends[-1][0]):8.2f}  {name}", flush=True)
 
 
 # Training
 
-def draws(rng, T=T):
-    """Ways to draw encodings, as functions of the length: T in training, and 2T in a test."""
-    def half(n):                        # each half is turned: with the signs all turns are alike
-        turn = np.linalg.qr(rng.standard_normal((T, T)))[0] * rng.choice((-1, 1), T)
-        return np.kron(np.eye(2), turn)[:n]
-
-    fixed, I = sts.orthonormal(rng, 2 * T, 2 * T), np.eye(2 * T)
-    return {"50 fixed vectors": lambda n: fixed[:n],
-            "50 vectors, shuffled at every step": lambda n: I[np.r_[rng.permutation(T), T:n]],
-            "new vectors at every step, in 50 dimensions": half,
-            "100 fixed vectors, 50 of them a step": lambda n: I[rng.permutation(2 * T)[:n]],
-            "new vectors at every step (stochastic)": lambda n: sts.orthonormal(rng, n, 2 * T)}
-
-
-def errors(rng, draw, steps=2000, T=T):
-    """Train with draw(T), on 64 sequences a step: the errors with draw(T) and with draw(2T)."""
-    W, V = np.zeros((D + 2 * T, D + 2 * T), "f"), np.zeros((D, D + 2 * T), "f")
-    for _ in range(steps):
-        X, y = sts.sample_sts(rng, 64, T, D, Q, "f")
-        _, dW, dV = sts.loss_and_grads(W, V, X, y, draw(T).astype("f"))
+def errors(rng, draw, steps=(2000,), T=T, n=64):
+    """Train, n sequences a step: errors at T and at 2T, in per cent, after these steps."""
+    d_e, found = draw(rng, T).shape[1], []
+    W, V = np.zeros((D + d_e, D + d_e), "f"), np.zeros((D, D + d_e), "f")
+    for t in range(1, steps[-1] + 1):
+        X, y = sts.sample_sts(rng, n, T, D, Q, "f")
+        _, dW, dV = sts.loss_and_grads(W, V, X, y, draw(rng, T).astype("f"))
         W, V = W - LR * dW, V - LR * dV
-    return [np.mean([sts.loss(W, V, *sts.sample_sts(rng, 64, n, D, Q), draw(n)) for _ in range(50)])
-            * 2 * Q / D for n in (T, 2 * T)]
+        if t in steps:
+            found.append([np.mean([sts.loss(W, V, *sts.sample_sts(rng, 64, m, D, Q), draw(rng, m))
+                                   for _ in range(50)]) * 200 * Q / D for m in (T, 2 * T)])
+    return np.transpose(found)
 
 
 def figure():
-    """Train, print the errors, and plot those at 2T."""
-    canvas, axis = plots.plt.subplots(figsize=(10, 5.5))
-    rngs = [np.random.default_rng(seed) for seed in plots.SEEDS]
-    ways, shown = [draws(rng) for rng in rngs], (50, 50, 50, 100, 100)
-    for k, name in enumerate(ways[0]):
-        short, long = 100 * np.transpose([errors(rng, way[name]) for rng, way in zip(rngs, ways)])
-        row(f"{name}: error in % at T", short)
-        row(f"{name}: error in % at 2T", long)
-        axis.barh(k, long.mean(), color=plots.FIXED if shown[k] < 100 else plots.STOCHASTIC)
-        axis.plot(long, [k] * len(long), "k.")
-        axis.text(long.max() + 2, k, f"{shown[k]} directions", va="center")
-    axis.set_yticks(range(len(shown)), ways[0])
-    axis.set(title="error at twice the trained length, in %", xlim=(0, 78), axisbelow=True)
-    canvas.suptitle("What counts is which directions training shows, not whether vectors are new")
-    plots.caption(canvas, f"Orthonormal, {T = }, 2000 steps; tests use 100 dimensions. Dots: seeds")
+    """Train, print the errors at 2T, and plot them; for sets of signs beside the recursion."""
+    canvas, (above, below) = plots.plt.subplots(2, figsize=(9, 9), height_ratios=(2, 3))
+    seeds = [np.random.default_rng(seed) for seed in plots.SEEDS]
+    for k, (name, (_, draw)) in enumerate(WAYS.items()):
+        found = [errors(rng, draw)[1, 0] for rng in seeds]
+        above.plot(found, [name] * 3, "o", color=plots.STOCHASTIC if k < 4 else plots.FIXED)
+        row(f"{name}: error at 2T in %", found)
+    steps, line = (1008, 2000, 4000, 8000), [16 * round(t) for t in np.geomspace(40, 2000, 30)]
+    for name, color in (("random signs", plots.FIXED), ("stochastic, one draw", plots.STOCHASTIC),
+                        ("Hadamard columns", "#009E73")):
+        found = []
+        for rng in seeds:
+            E, long = sets(rng)[name], subsets(rng, 2000, 2 * SHORT, Q)
+            draw = lambda rng, n: sts.rademacher(rng, n, D_E) if E is None else E[:n]
+            below.plot(line, [100 * error_at(*end, long, draw(rng, 2 * SHORT))
+                              for end in path(rng, E, Q, line)], color=color)
+            found.append(errors(rng, draw, steps, SHORT, 256)[1])
+        below.plot(steps, np.transpose(found), "o", color=color, label=[name, "_", "_"])
+        row(f"{name}: error at 2T in %, step {steps[-1]}", np.array(found)[:, -1])
+    above.set(title="orthonormal encodings: error at 2T in %", xlim=(0, 60))
+    below.set(title="sets of signs: error at 2T in %", xscale="log", ylim=(0, 100), xlabel="step t")
+    below.legend()
+    canvas.suptitle("What counts: which directions training shows, and whether alike")
+    plots.caption(canvas, "Dots: trained. Lines: recursion. At 2T half of the positions are new.")
     return canvas
 
 

@@ -330,23 +330,68 @@ def test_only_the_span_of_the_encodings_of_training_is_seen(update):
 @pytest.mark.parametrize("E, J", (
     (np.eye(5)[list(itertools.permutations(range(5), 3))], np.eye(5) - 1 / 5),      # 3 of 5 a step
     (np.eye(3)[list(itertools.permutations(range(3)))], np.eye(3) - 1 / 3),         # shuffled
-    (np.eye(6).reshape(2, 3, 6), np.kron(np.eye(2), np.eye(3) - 1 / 3)),            # two sets
+    (np.eye(6).reshape(2, 3, 6), np.kron(np.eye(2), np.eye(3) - 1 / 3)),            # two sets;
+    # the same, with new signs
+    (np.reshape([np.eye(6).reshape(2, 3, 6) * np.reshape(signs, (3, 1))
+                 for signs in itertools.product((-1, 1), repeat=3)], (16, 3, 6)), np.eye(6)),
     (all_encodings("orthonormal", 3, 3) @ np.eye(3, 5), np.diag([1, 1, 1, 0, 0]))))     # in a span
 def test_other_ways_to_draw_encodings_are_two_numbers(E, J):
     follow(descend(3.0, 22, J.trace(), 3, 2, 2), E, 2, 2, 3.0, inside=False, J=J)
 
 
 def test_old_vectors_of_all_directions_serve_longer_sequences_and_new_ones_of_half_do_not():
-    *_, half, hundred, _ = coverage.draws(rng := np.random.default_rng(0), T=20).values()
-    for draw, low, high in (half, 0.5, 0.7), (hundred, 0, 0.15):
-        own, longer = coverage.errors(rng, draw, steps=1000, T=20)
-        assert own < 0.1 and low < longer < high
+    for name, low, high in (("new vectors in half of the dimensions", 45, 60),
+                            ("100 fixed vectors, 50 a step", 0, 12)):
+        own, longer = coverage.errors(np.random.default_rng(0), coverage.WAYS[name][1])[:, 0]
+        assert own < 5 and low < longer < high
 
 
-def test_sines_are_unit_vectors_that_show_all_directions_equally():
-    E = coverage.sines(np.random.default_rng(0), 50, 22)
-    np.testing.assert_allclose((E * E).sum(axis=1), 1)
-    np.testing.assert_allclose(E.T @ E, 50 / 22 * np.eye(22), atol=1e-12)
+def block(E, q, steps=60, pace=1):
+    """W's block on the encodings E after training on all subsets."""
+    *_, (_, C, _) = fixed.descend(E, len(E), 3, q, 2.0, steps, pace=pace)
+    return E.T @ C @ E
+
+
+@pytest.mark.parametrize("T, d_e, q", ((8, 4, 1), (8, 3, 2), (8, 5, 2), (8, 7, 3), (16, 9, 3)))
+def test_hadamard_columns_keep_the_block_diagonal_and_random_signs_do_not(T, d_e, q):
+    """Theorem 9, 1 and 2: one logit for all sign vectors; for q <= 2 none is above the selected."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        E, signs = coverage.hadamard(rng, T, d_e), sts.rademacher(rng, 200, d_e)
+        B = block(E, q)
+        np.testing.assert_allclose((signs @ B * signs).sum(axis=1), B.trace() / d_e, rtol=1e-12)
+        np.testing.assert_allclose(B, np.diag(np.diag(B)), atol=1e-13 * B.max())
+        assert np.diag(B).min() > 0.01
+        if q <= 2:
+            A = signs @ B @ (signs[:50] + (q - 1) * signs[50:100]).T
+            own = A[range(50), range(50)]
+            assert (A < own + 1e-12).all()
+            np.testing.assert_allclose(A[range(50 * (q - 1), 50 * q), range(50)], own, atol=1e-12)
+        B = block(sts.rademacher(rng, T, d_e), q)
+        assert np.linalg.norm(B - np.diag(np.diag(B))) > 0.01 * np.linalg.norm(B)
+
+
+def test_plus_and_minus_an_orthonormal_basis_move_one_multiple_of_the_identity():
+    turn = np.linalg.qr(np.random.default_rng(0).standard_normal((4, 4)))[0]
+    for q in 1, 2, 3:
+        B = block(np.concatenate([turn, -turn]), q)
+        np.testing.assert_allclose(B, B[0, 0] * np.eye(4), atol=1e-13 * B[0, 0])
+
+
+def test_entries_of_the_block_need_not_all_grow_for_ever():
+    """Columns c_0, c_k, c_0 + c_k (k = 1, 2, 3): rows that differ in c_0 have long leads anyway."""
+    bits = 1 - 2 * (np.arange(16)[:, None] >> np.arange(4) & 1)
+    E = np.c_[bits, bits[:, :1] * bits[:, 1:]] / 7 ** 0.5
+    early, late = (np.diag(block(E, 1, steps, pace=8)) for steps in (4000, 32_000))
+    assert late[0] < 1.01 * early[0] and (late[1:] > 1.2 * early[1:]).all()
+
+
+def test_alike_gives_a_centred_tight_frame_of_unit_vectors():
+    for T, d_e in (64, 48), (20, 18):
+        E = coverage.alike(sts.rademacher(np.random.default_rng(0), T, d_e))
+        np.testing.assert_allclose((E * E).sum(axis=1), 1)
+        np.testing.assert_allclose(E.T @ E, T / d_e * np.eye(d_e), atol=1e-6)
+        np.testing.assert_allclose(E.sum(axis=0), 0, atol=1e-6)
 
 
 # width.py, readings.py
