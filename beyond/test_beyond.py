@@ -496,8 +496,8 @@ def test_training_ends_at_the_floors():
     assert one != pytest.approx(errors, rel=0.17)
 
 
-@pytest.mark.parametrize("settings", [{"d_e": 60}, {"d_e": 60, "pe": "fixed"}, {"model": "fcn"}],
-                         ids=str)
+@pytest.mark.parametrize("settings", [
+    {"d_e": 60, "eval_draws": 16}, {"d_e": 60, "pe": "fixed"}, {"model": "fcn"}], ids=str)
 def test_the_end_error_is_the_error_on_new_sequences(settings):
     """At its own task it is that of many sequences, within five standard errors and 10 %."""
     run = train.train(T=8, d=2, q=2, steps=200, fresh=True, batch=256, evaluations=1,
