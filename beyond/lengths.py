@@ -67,17 +67,17 @@ def demo():
     """Print errors at longer lengths as they are, and with scaled logits."""
     T, d, q, d_e, steps = 200, 5, 3, 400, 10_000
     a, alpha = two_numbers.descend(5.0, steps, d_e, T, d, q)[1:, -1]
-    print(f"Stochastic orthonormal encodings, {T = }, {q = }, {d_e = }, lr 5, step {steps}, {a = :.2f}:\n"
-          "errors on longer sequences as they are, and with scaled logits.\n\n"
+    print(f"Stochastic orthonormal encodings, {T = }, {q = }, {d_e = }, lr 5, step {steps}:\n"
+          f"errors on longer sequences as they are, and with scaled logits, {a = :.2f}.\n\n"
           "  T_test    error   factor   scaled")
     for T_test in T, 300, d_e:
         more = scaled(a, T, q, T_test, q)
         print("  {:6d}   {:6.2%}   {:.3f}   {:6.2%}".format(
             T_test, stochastic_loss(a, alpha, T_test, d, q) * 2 * q / d, more / a,
             stochastic_loss(more, alpha, T_test, d, q) * 2 * q / d))
-    print("\nRandom signs, the best weights for one draw at T = 200.  Errors at T = 20,000 as they\n"
-          "are, under 16 draws; and with scaled logits, under one draw, 16, and all; and the last\n"
-          "with unselected logits at 0.\n\n"
+    print("\nRandom signs, the best weights for one draw at T = 200.  Errors at T = 20,000 as\n"
+          "they are, under 16 draws; and with scaled logits, under one draw, 16, and all; and\n"
+          "the last with unselected logits at 0.\n\n"
           "   d_e  error  scaled: 1 draw  16 draws   all  others 0")
     rng = np.random.default_rng(0)
     for d_e in 60, 170, 500:
