@@ -5,10 +5,9 @@
 
 All steps have the same n sequences.  Other symbols are those of two_numbers.py.
 
-X and y are fixed now, but with stochastic orthonormal encodings the mean over E keeps its symmetry:
-coordinates of encodings may be permuted and change sign.  So the mean gradient keeps W's block on
-encodings a multiple of I.  The token-PE block of W and V_e stay 0: L stays the same if E and these
-two change sign together.  Only V_x is free: 1 + d^2 numbers, whatever T and d_e are.
+X and y are fixed now.  But the mean over stochastic orthonormal E keeps its symmetry, and so W's
+block on encodings a multiple of I.  The token-PE block of W and V_e stay 0: L stays the same if E
+and these two change sign together.  Only V_x is free: 1 + d^2 numbers, whatever T and d_e are.
 
 With these numbers the loss of n > d sequences in general position tends to 0 only if they come to
 solve the task: a -> infinity and V_x -> I.  With attention p_in on each selected token and p_out on
@@ -18,9 +17,6 @@ fewer than d relations.  So if residuals tend to 0, then for some unit vectors v
 p_in v V_x tends to v/q, and p_out v V_x to 0.  Hence p_out/p_in tends to 0, and p_in to 1/q.  Then
 both V_x (p_in S + p_out R) and p_in S + p_out R tend to S/q, of rank d, and V_x tends to I.  For
 n <= d some V_x fits the sequences at every a.
-
-Whether they do is decided at the start.  V_x fits the sequences as well as even attention allows,
-and on few of them the slope along a is then weak, or has the wrong sign.
 """
 
 from common import end_error, main, row     # first: NumPy gets one thread

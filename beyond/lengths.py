@@ -17,14 +17,8 @@ tokens.  The loss is
 Both parts go to 0 as s and alpha go to 1.  So if the loss of training goes to 0, as a grows, then
 so does the loss at every length up to d_e.
 
-The first part is a matter of scale: V was fitted to the s of training, and on longer sequences s is
-smaller.  But s stays as it was if e^a grows like (T_test - q_test)/q_test, so if a becomes
-
-    a' = a + ln[(T_test - q_test) q / (q_test (T - q))]
-
-At a longer T_test the first part is then that of training, and the second one is smaller.  With
-random signs this needs the mean of many draws, since in one a larger a makes selected logits more
-unequal (width.py), and a large d_e, since unselected logits spread.  Fixed encodings: fixed.py.
+On longer sequences s is smaller.  README.md has the a' that keeps it.  At a longer T_test the first
+part is then that of training, and the second one is smaller.  Fixed encodings: fixed.py.
 """
 
 from common import end_error, main, row     # first: NumPy gets one thread
@@ -74,22 +68,25 @@ def demo():
     T, d, q, d_e, steps = 200, 5, 3, 400, 10_000
     a, alpha = two_numbers.descend(5.0, steps, d_e, T, d, q)[1:, -1]
     print(f"Stochastic orthonormal encodings, {T = }, {q = }, {d_e = }, lr 5, step {steps}:\n"
-          "errors on longer sequences as they are, and with scaled logits.\n\n"
+          f"errors on longer sequences as they are, and with scaled logits, {a = :.2f}.\n\n"
           "  T_test    error   factor   scaled")
     for T_test in T, 300, d_e:
         more = scaled(a, T, q, T_test, q)
         print("  {:6d}   {:6.2%}   {:.3f}   {:6.2%}".format(
             T_test, stochastic_loss(a, alpha, T_test, d, q) * 2 * q / d, more / a,
             stochastic_loss(more, alpha, T_test, d, q) * 2 * q / d))
-    print("\nRandom signs, the best weights for one draw at T = 200.  Errors at T = 20,000\n"
-          "under 16 draws as they are, and with scaled logits; the latter under one draw.\n\n"
-          "   d_e  error  scaled  scaled, one draw")
+    print("\nRandom signs, the best weights for one draw at T = 200.  Errors at T = 20,000 as\n"
+          "they are, under 16 draws; and with scaled logits, under one draw, 16, and all; and\n"
+          "the last with unselected logits at 0.\n\n"
+          "   d_e  error  scaled: 1 draw  16 draws   all  others 0")
     rng = np.random.default_rng(0)
     for d_e in 60, 170, 500:
         a, alpha = width.best_weights(width.random_scores(rng, T, d_e, q), q, 1)
-        scores, more = width.random_scores(rng, 20_000, d_e, q, 100), scaled(a, T, q, 20_000, q)
-        print(f"  {d_e:4}", *(f"{width.signs_error(b, alpha, scores, q, K):6.1%}"
-                              for b, K in ((a, 16), (more, 16), (more, 1))), flush=True)
+        scores, more = width.random_scores(rng, 20_000, d_e, q, 400), scaled(a, T, q, 20_000, q)
+        errors = [width.signs_error(b, alpha, own, q, K) for b, own, K in (
+            (a, scores, 16), (more, scores, 1), (more, scores, 16), (more, scores, math.inf),
+            (more, scores * (np.arange(20_000) < q), math.inf))]
+        print("  {:4} {:6.1%} {:15.1%} {:9.1%} {:6.1%} {:8.1%}".format(d_e, *errors), flush=True)
 
 
 # Training

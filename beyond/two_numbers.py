@@ -9,10 +9,10 @@ orthonormal here: random signs times distinct coordinate vectors, new at every s
 of the selected encodings.
 
 From W = V = 0, gradient descent on L, the mean over all X, y and E, keeps W = a W* and V = alpha V*
-if the keys are the z_j (derived here, in exact arithmetic: at a large lr rounding errors grow).
-The reason is symmetry.  Suppose an orthogonal map of the weights does not change L.  Then gradients
-are mapped as weights are.  So where the map leaves the weights as they are, it leaves the gradient
-as it is, and the next weights too.  Block by block:
+(in exact arithmetic: at a large lr rounding errors grow).  README.md has the recursion that this
+leaves, and its late rate.  The reason is symmetry: if an orthogonal map of the weights does not
+change L, then gradients are mapped as weights are, so a step keeps what the map leaves as it is.
+Block by block:
 
     W, token columns     They are multiplied by the 0 in z_query, so their gradient is 0.
     W, the token-PE      Change the sign of both, and of X.  P stays the same, and f and the target
@@ -26,19 +26,11 @@ as it is, and the next weights too.  Block by block:
                          One-hot: positions may be permuted.  What commutes is a I + w 11^T, and
                          softmax ignores 11^T.
 
-A step of gradient descent is then, with ||W*||^2 = T - 1 (one-hot) or d_e, and ||V*||^2 = d,
-
-    a     <- a     - lr / ||W*||^2 dL/da
-    alpha <- alpha - lr / ||V*||^2 dL/dalpha
-
 P does not depend on X, and the tokens integrate out.  With r_j = alpha P_j - 1[j in y]/q the
-residual is sum_j r_j x_j, so L = d/2 sum_j r_j^2.  Late in training L falls like e^(-2a), and 1/L
-grows by 4 lr/||W*||^2 a step, if lr < 2q: a step takes lr sum_j P_j^2, which tends to lr/q, of the
-distance of alpha from its best value.
+residual is sum_j r_j x_j, so L = d/2 sum_j r_j^2.
 
 In the full model of Figures 1 and 3 z_query is one more key.  The maps treat it like the keys, so
-with stochastic encodings two numbers move here, too.  U is the sum of the selected encodings or
-their mean, which decides how fast L falls: see late_loss.
+with stochastic encodings two numbers move here, too.  How fast L falls: see late_loss.
 """
 
 from common import UNTESTED, main, multiples, row     # first: NumPy gets one thread
@@ -110,10 +102,9 @@ def late_loss(t, T, d, q, query, lr, d_e):
     end.  So da/dt = (lr/d_e) (2/q) L, and 1/L grows by 4 lr / (q^2 d_e) a step.  alpha has the
     curvature sum_j P_j^2 = q/(q + 1)^2 there, which asks for lr < 2 (q + 1)^2/q.
 
-    Sum, q >= 2: the logit of the query is q times that of a selected position, so the query takes
-    the attention: p_in = e^(-(q-1)a), p_out = e^(-qa), and alpha has to grow like e^((q-1)a) / q.
-    Its slope, proportional to p_in, becomes small: alpha is slow, and a is the best one for alpha
-    (L has the curvature d (q-1)^2/q along a, which asks for lr < 2 q d_e / (d (q-1)^2)).
+    Sum, q >= 2 (README.md): p_in = e^(-(q-1)a), p_out = e^(-qa), and alpha grows like
+    e^((q-1)a) / q.  It is slow, and a is the best one for alpha (L has the curvature d (q-1)^2/q
+    along a, which asks for lr < 2 q d_e / (d (q-1)^2)).
     There dL/da = 0, which means r_in = -(T - q) alpha p_out^2 / ((q-1) p_in), and alpha moves by
         dalpha/dt = -lr (q r_in p_in + (T - q) alpha p_out^2) = lr (T - q) alpha p_out^2 / (q-1).
     With dalpha/dt = (q-1) alpha da/dt this gives e^(2qa) = 2 q lr (T - q) t / (q-1)^2.  Hence, with

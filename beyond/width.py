@@ -10,17 +10,12 @@ in this file is derived, or computed.  Symbols are those of two_numbers.py, and
     s_j          the score e_j . U of position j; with W = a W* its logit is a s_j
     error        L over d/(2q), the loss of the zero predictor
 
-Why a d_e of order q ln T is enough.  The score of an unselected position is a sum of q d_e
-independent signs, over d_e.  It is above 1/2 with a probability of at most exp(-d_e/(8q))
-(Hoeffding).  A selected score is 1 plus such a sum of (q - 1) d_e signs.  So for d_e = 8q ln(T/p)
-all T scores are on their side of 1/2 with a probability of at least 1 - p (union bound).  Then a
-large a puts all attention on y.  The mean over all draws, which is the paper's model, spreads it
-evenly: positions have one law.  The mean of K draws leaves at most about (q - 1)/K of d/(2q) more.
-
-Why one draw has a floor for q >= 3.  It gives the selected positions unequal scores: differences
-from their mean have the variance (q - 1)(q - 2)/(q d_e).  A large a makes the attention on them
-unequal, and a small a leaves attention on the others.  For q <= 2 their scores are equal.  It is
-due to the sum as query: a vector u with u . e_i = 1 on y would give equal scores in each draw.
+README.md says why a d_e of order q ln T is enough, and why one draw has a floor for q >= 3.  In
+numbers: an unselected score is above 1/2 with a probability of at most exp(-d_e/(8q)) (Hoeffding),
+and a selected one, 1 plus a sum of (q - 1) d_e signs over d_e, below it.  So for d_e = 8q ln(T/p)
+all T scores are on their side of 1/2 with a probability of at least 1 - p (union bound).  The mean
+of K draws leaves at most about (q - 1)/K of d/(2q) more than that of all.  The floor is due to the
+sum as query: a vector u with u . e_i = 1 on y would give equal scores in each draw.
 """
 
 from common import end_error, main, row     # first: it finds plots.py, and gives NumPy one thread
@@ -96,10 +91,8 @@ def floors(c, tests, draws=3000):
 def needed_width(T, q, error, K, rng, equal=False):
     """The least d_e for this error with the mean of K draws in a test, to about 5 per cent.
 
-    a and alpha are the best ones for one draw, as in `floors`: noise of batches adds to it.  A
-    heuristic for q >= 3: a is about ln T, so that T unselected positions get little attention.  The
-    logits of selected ones then have the variance a^2 (q - 1)(q - 2)/(q d_e), about the error of
-    one draw.  So d_e grows like (ln T)^2.
+    a and alpha are the best ones for one draw, as in `floors`: noise of batches adds to it.  Why it
+    grows like (ln T)^2 for one draw and q >= 3 is in README.md.
     """
     def is_enough(d_e):
         scores = random_scores(rng, T, d_e, q, 300, equal)

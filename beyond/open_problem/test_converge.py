@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import fixed
-from converge import STUCK, flow
-from fixed import all_subsets, attention, curvature, late_block, late_norm
+from converge import STUCK, curvature, flow, late_norm
+from fixed import all_subsets, attention, late_block
 
 
 def ties(T, q):
@@ -148,7 +148,7 @@ def test_rank_T_can_vanish_and_lower_ranks_keep_an_error():
     (4, 2, 0.08726, 0.95517, (0.4642, 0.4507, 0.0284, 0.0284, 0, 0.0284), 1.85652),
     (5, 1, 13 / 45, 8 / 9, (0, 0, 1 / 2, 1 / 2, 0), 2.08160)))
 def test_where_the_examples_stick_though_their_loss_could_vanish(k, wrong, error, alpha, P, margin):
-    """Attention on the worst subset.  In Example 12 residuals are not equal."""
+    """Attention on the worst subset.  In Example 5 residuals are not equal."""
     (E, q), T = STUCK[k], len(STUCK[k][0])
     S, Y = E @ E.T, all_subsets(T, q)
     assert fixed.error(E, T, 40 * late_block(S)[0], 1.0, Y) < 1e-20
@@ -166,7 +166,7 @@ def test_half_of_the_examples_stick_even_if_they_are_short():
 
 
 def test_flows_leave_an_end_with_bad_leads_on_both_sides_of_1():
-    """That of Example 8, with another third encoding; starts are near it."""
+    """That of Example 1, with another third encoding; starts are near it."""
     rng, S, Y = np.random.default_rng(0), STUCK[0][0] @ STUCK[0][0].T, all_subsets(3, 2)
     E = np.array([*STUCK[0][0][:2], (1, 1, 1)])
     bad, _ = converge.margin(np.array([[1, 1, 0], [2, 0, 0], [0, 1, 1]]) / 2, 0.75, E @ E.T, Y)
@@ -208,7 +208,7 @@ def test_only_a_minimum_has_a_margin():
 
 @pytest.mark.parametrize("k, error", ((0, 1 / 4), (2, 5 / 9)))
 def test_at_an_end_t_Delta_tends_to_the_squared_norm(k, error):
-    """Theorem 7.1, Delta being L minus its limit; from zero, in Examples 8 and 10."""
+    """Theorem 7.1, Delta being L minus its limit; from zero, in Examples 1 and 3."""
     (E, q), Y = STUCK[k], all_subsets(3, STUCK[k][1])
     *_, (t, M, alpha, L) = flow(E @ E.T, 5, q, 1e6, 0.003)
     P = attention(M, Y).round(3)
@@ -232,7 +232,7 @@ def test_an_end_attracts_where_its_margin_is_above_1(theta):
 
 
 def test_orthogonal_encodings_end_right_from_every_start():
-    """Theorem 14.1; q = 1, T = 3.  If only e_0 is orthogonal, only {0} has to end right."""
+    """Theorem 8.1; q = 1, T = 3.  If only e_0 is orthogonal, only {0} has to end right."""
     rng = np.random.default_rng(0)
     for full in (True, False) * 8:
         E = rng.standard_normal((3, 3))
