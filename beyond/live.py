@@ -1,12 +1,11 @@
-"""The program of the lecture: the first run of the first page, with the program of that page.
+"""The first page's program in the setting of its first run, for the lecture.
 
     python beyond/live.py                                       (NumPy only)
 
-Prints the step, the error (the loss over that of f = 0), a, alpha, and a bar; at
-the end the errors on new sequences of lengths T and 2T.  Shapes: X (n, T, d),
-y (n, q), E (T, d_e), Z (n, T, d + d_e), A, P, g (n, T), z (n, d + d_e), f (n, d).
-A script: if imported, it trains.  MIT licence; by the contributors to "Sparse
-token selection in NumPy", for arXiv:2406.06893.
+Prints the step, the error (the loss over that of f = 0), a, alpha, and a bar;
+last, the errors on new sequences of lengths T and 2T.  Shapes: X (n, T, d),
+E (T, d_e), Z (n, T, d + d_e), A, P (n, T).  A script: if imported, it trains.
+MIT licence, the contributors to "Sparse token selection in NumPy"; arXiv:2406.06893.
 """
 import os
 os.environ["OPENBLAS_NUM_THREADS"] = "1"        # before NumPy: small matrices
@@ -51,8 +50,9 @@ for t in range(1, steps + 1):
     dW, dV = backward(*cache, (f - target) / n)
     W, V = W - lr * dW, V - lr * dV
     if t % 100 == 0:
-        left, a, alpha = error(f, target), W.diagonal()[d:].mean(), V.diagonal().mean()
-        print(f"{t:6} {left:7.1%} {a:6.2f} {alpha:6.2f}", "#" * round(40 * left), flush=True)
+        left, bar = error(f, target), "#" * round(40 * error(f, target))
+        a, alpha = W.diagonal()[d:].mean(), V.diagonal().mean()
+        print(f"{t:6} {left:7.1%} {a:6.2f} {alpha:6.2f}", bar, flush=True)
 
 for length in T, 2 * T:
     X, y, target = sequences(1000, length)
