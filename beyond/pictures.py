@@ -17,9 +17,8 @@ from two_numbers import descend, slopes
 # Entries of matrices are red above 0, as in Figure 3, and grey below 0.
 SELECTED, UNSELECTED, OUTPUT, ENTRIES = "#0072B2", "#BBBBBB", "#009E73", "RdGy_r"
 SHOWN = 12                              # the coordinates of encodings that the movie shows
-CLASS = {"T": 50, "d_e": 100, "law": "orthonormal", "lr": 1.0, "steps": 2000, "fresh": True,
-         "evaluations": 50, "T_test": [], "q_test": []}
-TASK = CLASS | {"T": 20, "d": 3, "d_e": 20, "evaluations": 1}           # of the drawing
+CLASS = {"evaluations": 100, "T_test": [], "q_test": []}        # the first run of the first page
+TASK = CLASS | {"T": 20, "d": 3, "d_e": 20, "evaluations": 1}   # of the drawing
 
 
 def example(c):
@@ -78,11 +77,11 @@ def model(run):
 
 def movie(states):
     """Attention on one sequence, W, V, the error and both diagonals: yields each frame's figure."""
-    c, t = states[0]["config"], states[0]["eval_step"]
+    c, t = states[0]["config"], np.array([state["t"] for state in states])
     zero = c.d / (2 * c.q)                                              # the loss of f = 0
     X, y, E, colors = example(c)
     size, means = c.d + SHOWN, np.array([multiples(state) for state in states])
-    error = [part.mean() / zero for part in np.split(states[-1]["loss"], t[1:-1])]
+    error = [part.mean() / zero for part in np.split(states[-1]["loss"][:t[-1]], t[1:-1])]
     figure = plt.figure(figsize=(8, 6.6), dpi=105)
     title = figure.suptitle("")
     grid = figure.add_gridspec(1, 2, width_ratios=[1, 1.9])
@@ -103,8 +102,8 @@ def movie(states):
     middle.yaxis.set_major_formatter(plots.PercentFormatter(1))
     lines = bottom.plot([], [], "-", [], [], "--", color=THEORY)
     bottom.legend(lines, ["a, in W", "α, in V"], loc="upper left")
-    bottom.set(title="means of the diagonals", xlabel="step t", ylim=(0, 1.25 * means.max()))
-    plt.setp((middle, bottom), xlim=(0, c.steps), xticks=np.linspace(0, c.steps, 5))
+    bottom.set(title="means of the diagonals", xlabel="step t", ylim=(0, 1.5 * means.max()))
+    plt.setp((middle, bottom), xlim=(0, t[-1]), xticks=np.linspace(0, t[-1], 6))
     plots.caption(figure, f"Stochastic orthonormal encodings, {SHOWN} of {c.d_e} coordinates. "
                   "Red: above 0, on one scale in W and V.")
 
@@ -123,11 +122,11 @@ def movie(states):
 
 
 def class_run(states):
-    """a in the class run, and in five simpler processes: who made it 90 times as fast as step 2?
+    """a in the class run, and in five simpler processes: who made it so much faster than step 2?
 
-    Prints when a reaches the value at which, with the best alpha, half of d/(2q) is left.  The two
-    paces are those of a at a = 0, with alpha = lr/T as in step 2, and with alpha = 1.  Then a grows
-    by its slope, with V held at alpha = 1, and with alpha always at its best for a.
+    Prints the first step at which a has the value that leaves half of d/(2q), with the best alpha.
+    The two paces are those of a at a = 0, with alpha = lr/T as in step 2, and with alpha = 1.  Then
+    a grows by its slope, with V held at alpha = 1, and with alpha always at its best for a.
     """
     c = states[0]["config"]
     others, sizes, task = c.T - c.q, (c.T, c.d, c.q), (c.T, c.d, c.q, c.lr, c.d_e)
@@ -144,16 +143,16 @@ def class_run(states):
             (steps, descend(c.lr, c.steps, c.d_e, *sizes)[1], "V lags: recursion", THEORY, "-"),
             (states[0]["eval_step"], [multiples(state)[0] for state in states], "noise: the run",
              SELECTED, "-")):
-        step, k = np.interp(half, y, x), np.searchsorted(y, half)
+        step, k = np.ceil(np.interp(half, y, x)), np.searchsorted(y, half)
         axis.plot([*x[:k], step], [*y[:k], half], style, color=color,
                   linewidth=2 if color == THEORY else 4, label=f"{step:,.0f}  {name}")
         print(f"a = {half:.2f} at step {step:5.0f}: {name}")
     plots.dotted_line(axis, half, f"{half:.2f}: half of the loss is left, at the best α")
-    axis.set(xlabel="step t", ylabel="a, the one number of W", xlim=(0, 0.8 * c.steps),
+    axis.set(xlabel="step t", ylabel="a, the one number of W", xlim=(0, 0.4 * c.steps),
              ylim=(0, 1.8 * half), yticks=[0, 0.5, 1, round(half, 2)])
-    axis.legend(title=f"a = {half:.2f} at step", loc="upper center")
+    axis.legend(title=f"a = {half:.2f} at step", loc="upper center", handlelength=4)
     plots.caption(figure, "Stochastic orthonormal encodings.", c)
-    figure.suptitle("Who made it 90 times as fast? V, then a and V together")
+    figure.suptitle("Who made it so fast? V, then a and V together")
     return figure
 
 
@@ -164,8 +163,8 @@ def make():
     plots.save(class_run(states), plots.HERE / "beyond" / "teach" / "figures" / "class.png")
     plots.save(model(train.train(**TASK)), folder / "model.png")
     frames = [Image.fromarray(np.array(figure.canvas.buffer_rgba())).convert("RGB")
-              for figure in movie(states)]
-    pauses = [1500, 1000, *[125] * (len(frames) - 2), 1500]     # milliseconds; it begins with the
+              for figure in movie(states[:51])]         # the first half of the run
+    pauses = [1500, 1000, *[350] * 25, *[150] * 24, 1500]       # milliseconds; it begins with the
     frames[-1].save(folder / "movie.gif", save_all=True, append_images=frames,      # last frame, as
                     duration=pauses, loop=0)                        # a page may show the first only
 

@@ -521,19 +521,22 @@ def test_sliders_draw_what_the_recursion_says():
     window = explore.figure()
     (T, times, q, d_e, lr, t), boxes, curves, line, bars, border = window.parts
     assert times.val == 1 and not border.get_visible()      # the board's case comes first
-    for slider, value in (T, 20), (q, 2), (d_e, 200), (times, 1.8), (lr, 0.5), (t, 3000):
+    for slider, value in (T, 20), (q, 2), (d_e, 200), (times, 1.8), (lr, 1.5), (t, 1500):
         slider.set_val(value)
     boxes.set_active(0)                                     # scaled logits
-    L, a, alpha = descend(0.5, explore.STEPS, 200, 20, explore.D, 2)
+    L, a, alpha = descend(1.5, explore.STEPS, 200, 20, explore.D, 2)
     a = lengths.scaled(a, 20, 2, 36, 2)
     for curve, loss in zip(curves, (L, lengths.stochastic_loss(a, alpha, 36, explore.D, 2))):
         np.testing.assert_allclose(curve.get_ydata(), loss * 2 * 2 / explore.D)
-    assert line.get_xdata()[0] == count_steps(0.5, 20, explore.D, 2, 0.5, 200)
-    share = 2 / (2 + 34 * math.exp(-a[3000]))
+    assert line.get_xdata()[0] == count_steps(0.5, 20, explore.D, 2, 1.5, 200)
+    share = 2 / (2 + 34 * math.exp(-a[1500]))
     assert bars[1].get_data().values.sum() == pytest.approx(2 * share)
     boxes.set_active(0)
     boxes.set_active(1)                                     # fixed
-    _, a, alpha = descend(0.5, explore.STEPS, 19, 20, explore.D, 2)
+    _, a, alpha = descend(1.5, explore.STEPS, 19, 20, explore.D, 2)
     np.testing.assert_allclose(curves[1].get_ydata(), fixed.one_hot_error(a, alpha, 20, 36, 2))
     assert border.get_visible() and border.get_xdata()[0] == 20 / 36
+    heights, ends = bars[1].get_data().values.max(), window.axes[1].get_ylim()
+    t.set_val(100)                                          # bars move, their axis does not
+    assert bars[1].get_data().values.max() < 0.5 * heights and window.axes[1].get_ylim() == ends
     plots.plt.close(window)

@@ -26,10 +26,10 @@ from fixed import one_hot_error
 from lengths import scaled, stochastic_loss
 from two_numbers import descend
 
-D, STEPS, SIZE = 5, 4000, np.array([11, 7.5])
+D, STEPS, SIZE = 5, 2000, np.array([11, 7.5])
 SLIDERS = {     # smallest, largest and first value, and step: T' is at most d_e, half before STEPS
     "length T": (10, 50, 50, 1), "test: T' / T": (1, 2, 1, 0.1), "selected q": (1, 5, 3, 1),
-    "$d_e$, stochastic": (100, 200, 100, 10), "lr": (0.5, 2, 1, 0.5), "step t": (0, STEPS, 600, 10)}
+    "$d_e$, stochastic": (100, 200, 100, 10), "lr": (1, 2, 2, 0.5), "step t": (0, STEPS, 300, 10)}
 
 
 @plots.in_style
@@ -42,10 +42,9 @@ def figure():
                for place, (name, (low, high, first, step)) in zip(places, SLIDERS.items())]
     boxes = CheckButtons(window.add_axes((0.07, 0, 0.4, 0.1), frameon=False),
                          ["scaled logits at T'", "fixed encodings"])
-    curves = [left.plot([], [], color=color)[0] for color in plots.SHADES[:2]]
+    curves = [left.plot([], [], color=c, linewidth=w)[0] for c, w in zip(plots.SHADES, (5, 2))]
     (dots,), line = left.plot([], [], "ko"), left.axvline(0, color=plots.THEORY, linestyle="--")
-    left.set(xlabel="step t", ylabel="error: loss over that of f = 0", xlim=(0, STEPS),
-             xticks=np.linspace(0, STEPS, 5))
+    left.set(xlabel="step t", ylabel="error: loss over that of f = 0", xlim=(0, STEPS))
     left.yaxis.set_major_formatter(plots.PercentFormatter(1))
     left.legend(curves, ["length T: recursion, no noise", "length T'"], loc="upper right")
     bars = [right.stairs([0], fill=True, color=color) for color in ("#BBBBBB", plots.STOCHASTIC)]
@@ -74,7 +73,8 @@ def figure():
         for bar, part in zip(bars, (~selected, selected)):
             bar.set_data(q * P * part, np.linspace(0, 1, n + 1))
         border.set(xdata=[T / n, T / n], visible=n > T)
-        right.set(ylim=(0, 1.1 * max(1, q * P.max())), xlabel=f"{T} positions trained, {n - T} new",
+        right.set(xlabel=f"{T} positions trained, {n - T} new",
+                  ylim=(0, 1.1 * (q if are_fixed and n > T else 1)),    # for all steps t
                   title=f"step {t}: a = {a[t]:.2f}, α = {alpha[t]:.2f}\n"
                         f"{P[selected].sum():.0%} of attention is on selected tokens (blue)")
         window.canvas.draw_idle()

@@ -1,16 +1,17 @@
-"""The program of the lecture: the model of README.md in the class's setting.
+"""The first page's program in the setting of its first run, for the lecture.
 
     python beyond/teach/live.py                                       (NumPy only)
 
-Prints the step, the error (the loss over that of f = 0, mean of 20 steps), a,
-alpha, and a bar; at the end the errors at length T and at 2T.
-MIT licence; arXiv:2406.06893.
+Prints the step, the error (the loss over that of f = 0), a, alpha, and a bar;
+last, the errors on new sequences of lengths T and 2T.  Shapes: X (n, T, d),
+E (T, d_e), Z (n, T, d + d_e), A, P (n, T).  A script: if imported, it trains.
+MIT licence, the contributors to "Sparse token selection in NumPy"; arXiv:2406.06893.
 """
 import os
 os.environ["OPENBLAS_NUM_THREADS"] = "1"        # before NumPy: small matrices
 import numpy as np
 
-T, d, q, d_e, n, lr, steps = 50, 5, 3, 100, 256, 1.0, 2000
+T, d, q, d_e, n, lr, steps = 50, 5, 3, 100, 1024, 2.0, 2000
 rng = np.random.default_rng(0)
 
 def sequences(n, T):                    # tokens, selected positions, target      (Definition 1)
@@ -42,15 +43,14 @@ def error(f, target):                   # the loss over that of f = 0
 #     fixed = encodings(2 * T); draw = lambda T: fixed[:T]
 draw = encodings
 
-W, V, last = np.zeros((d + d_e, d + d_e)), np.zeros((d, d + d_e)), []
+X, y, target = sequences(n, T)                  # one full batch
+W, V = np.zeros((d + d_e, d + d_e)), np.zeros((d, d + d_e))
 for t in range(1, steps + 1):
-    X, y, target = sequences(n, T)
     f, cache = forward(W, V, X, y, draw(T))
     dW, dV = backward(*cache, (f - target) / n)
     W, V = W - lr * dW, V - lr * dV
-    last = last[-19:] + [error(f, target)]
     if t % 100 == 0:
-        left, bar = np.mean(last), "#" * round(40 * np.mean(last))
+        left, bar = error(f, target), "#" * round(40 * error(f, target))
         a, alpha = W.diagonal()[d:].mean(), V.diagonal().mean()
         print(f"{t:6} {left:7.1%} {a:6.2f} {alpha:6.2f}", bar, flush=True)
 
