@@ -1,8 +1,8 @@
 """Sparse token selection by fully-connected ReLU nets, and a lower bound on their loss.
 
 Companion to "Transformers Provably Learn Sparse Token Selection While Fully-Connected Nets
-Cannot" (Wang, Wei, Hsu, Lee, ICML 2024, arXiv:2406.06893).  NumPy only.  MIT licence.
-`python fcn.py` gives a short tour.
+Cannot" (Wang, Wei, Hsu, Lee, ICML 2024, arXiv:2406.06893).  NumPy only.
+`python fcn.py` gives a tour.  MIT licence, the contributors to "Sparse token selection in NumPy".
 
 The task is STS_q(X, y) = (1/q) sum_{i in y} x_i (Definition 1), the mean of the q tokens whose
 positions are in y.  Throughout this file we have:

@@ -1,8 +1,8 @@
 """Sparse token selection by one attention layer: the task, the model, its gradients.
 
 Companion to "Transformers Provably Learn Sparse Token Selection While Fully-Connected Nets
-Cannot" (Wang, Wei, Hsu, Lee, ICML 2024, arXiv:2406.06893).  NumPy only.  MIT licence.
-`python sts.py` gives a short tour.
+Cannot" (Wang, Wei, Hsu, Lee, ICML 2024, arXiv:2406.06893).  NumPy only.
+`python sts.py` gives a tour.  MIT licence, the contributors to "Sparse token selection in NumPy".
 
 The task: given T tokens and a subset y of q positions, return the mean of the q tokens at these
 positions.
