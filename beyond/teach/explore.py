@@ -1,19 +1,17 @@
 """Sliders over the recursion of two_numbers.py, for orthonormal encodings, stochastic or fixed.
 
-    python beyond/teach/explore.py [picture.png]       opens a window, or saves what it shows at first
-
-In a notebook here, with ipympl:  %matplotlib widget  and then  import explore; w = explore.figure()
+    python beyond/teach/explore.py [picture.png]       opens a window, or saves what it shows first
+    import explore; w = explore.figure()       in a notebook here, after %matplotlib widget (ipympl)
 """
 
 import os
 import sys
 from contextlib import suppress
-from pathlib import Path
 
 if __name__ == "__main__":      # before matplotlib loads: notebooks name a backend of their own
     os.environ["MPLBACKEND"] = "Agg" if sys.argv[1:] else ""
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))        # of common.py
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))     # of common.py
 from common import main     # before NumPy, which gets one thread
 
 import matplotlib.pyplot as plt
