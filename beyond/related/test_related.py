@@ -4,6 +4,7 @@ import math
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,42 +28,50 @@ def slopes(loss, w):
     return np.reshape([loss(w + h).imag / 1e-30 for h in steps], w.shape)
 
 
+def alike(shown, printed):
+    """Whether two lines have the same words, and the same numbers to 3 % or 0.001."""
+    number = r"-?\d+\.?\d*(?:e-\d+)?"
+    words, others = (re.sub(number, "#", line).split() for line in (shown, printed))
+    a, b = (np.array(re.findall(number, line), float) for line in (shown, printed))
+    return words == others and np.allclose(a, b, rtol=0.03, atol=0.0011)
+
+
 def test_the_page_has_all_seven_files_and_they_need_numpy_only():
     assert {*Path(__file__).parent.glob("[!t]*.py")} == {Path(m.__file__) for m in MODULES}
     for name, text in ((m.__name__, Path(m.__file__).read_text("utf-8")) for m in MODULES):
-        assert f"\npython beyond/related/{name}.py" in PAGE and f"figures/{name}.png" in PAGE
-        assert {"functools", "itertools", "math", "numpy", "os", "sys"}.issuperset(re.findall(
-            r"^(?:import|from) (\w+)[\w.]*(?: as \w+| import .*)?$", text, re.M))
-        assert re.search(r"20\d\d,\s+arXiv:\d{4}\.\d{5}\)\.  NumPy only, MIT licence\.", text)
+        assert f"\npython beyond/related/{name}.py\n" in PAGE and f"figures/{name}.png" in PAGE
+        assert {"functools", "itertools", "numpy", "sys"} >= {*re.findall(
+            r"^(?:import|from) (\w+)", text, re.M)}
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
-def test_command_lines_explain_themselves_refuse_wrong_names_and_work_alone(module, tmp_path):
+def test_commands_explain_themselves_work_alone_and_print_what_the_page_shows(module, tmp_path):
     (tmp_path / "alone.py").write_bytes(Path(module.__file__).read_bytes())
     (tmp_path / "matplotlib.py").write_text("raise ImportError")
-
-    def run(*args):
-        return subprocess.run([sys.executable, "alone.py", *args], cwd=tmp_path, encoding="utf-8",
-                              capture_output=True)
-
-    assert run("--help").stdout.strip() == module.__doc__.strip() and run().returncode == 0
-    for wrong in "--seed", "x.xyz", "missing/x.png":
-        done = run(wrong)
-        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-        assert wrong in done.stderr
+    run = partial(subprocess.run, cwd=tmp_path, encoding="utf-8", capture_output=True)
+    for wrong in "--help", "x.xyz":
+        done = run([sys.executable, "alone.py", wrong])
+        assert (done.returncode, done.stdout, done.stderr) == (1, "", module.__doc__ + "\n")
+    name = f"{module.__name__}.py"
+    assert f"\n    python {name} [picture.png]\n" in module.__doc__
+    shown = PAGE.split(f"related/{name}")[1].split("```text\n")[1].split("```")[0].splitlines()
+    printed = run([sys.executable, "alone.py"]).stdout.splitlines()
+    assert "..." in shown or len(shown) == len(printed)
+    rest = iter(printed)                                # lines agree in their order
+    assert [s for s in shown if s != "..." and not any(alike(s, line) for line in rest)] == []
+    assert module is not ic or re.search(r"\+1=4\.6 .* from n=75\n", "\n".join(printed))
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
 def test_pictures_have_titles_and_axes(module, tmp_path, monkeypatch):
     plt = pytest.importorskip("matplotlib.pyplot")
-    monkeypatch.setattr(sl, "FALLING", (sl.FALLING[0], 100, 0))         # short
+    monkeypatch.setattr(sl, "descend", partial(sl.descend, steps=100))      # short
     module.figure(tmp_path / "x.png")
     panels = plt.gcf().axes
     assert all(panel.get_xlabel() and panel.get_title() for panel in panels)
     assert panels[0].get_ylabel() and (tmp_path / "x.png").stat().st_size > 10_000
     if module is asv:                                   # K and Q penalized: near W_nuc
-        assert panels[1].get_title().endswith("nuc") and panels[1].lines[1].get_ydata()[-1] < 3
-    assert module is not sl or "found" in panels[0].get_ylabel()
+        assert panels[1].get_title().endswith("nuc") and panels[1].lines[2].get_ydata()[-1] < 3
 
 
 def test_max_margin_the_direction_is_that_of_steepest_descent():
@@ -104,12 +113,13 @@ def test_max_margin_and_next_token_demos_print_what_the_page_claims(capsys):
     mm.demo(1, 200)
     nt.demo(3)
     printed = capsys.readouterr().out
-    rows = re.findall(r"length +\S+ +(\d+) +(\d+) +(\d+) +(\d+)", printed)
-    start, best_at_start, optimal, best = np.array(rows, int).T         # of the token selected
-    assert len(rows) == 3 and (optimal == 200).all() and (start < 100).all()
-    assert (best_at_start < 50).all() and (best > 100).all() and (np.diff(best) < 0).all()
+    rows = re.findall(r"\n(?:circle|plane) +\S+" + r" +(\d+)" * 5 + r" +(\S+)", printed)
+    grows, start, optimal, best_at_start, best, off = np.array(rows, float).T
+    assert [*grows[:2]] == [200] * 2 and 140 < grows[2] < 190           # of 200
+    assert (optimal == grows).all() and (start < 100).all() and (best_at_start < 50).all()
     within, across = map(float, re.findall(r"at \w+ (0\.\d{4})", printed))     # SCCs
-    assert within < 0.002 and 0.6 < across < 0.75
+    assert 0.0001 < within < 0.002 and 0.6 < across < 0.75
+    assert min(map(float, re.findall(r" (\d\.\d{4})", printed.split("cosines")[1])[:4])) > 0.9985
 
 
 @pytest.mark.parametrize("arm", asv.ARMS)
@@ -138,9 +148,9 @@ def test_attention_svm_svms_are_those_found_by_hand_and_angles_halve_as_exponent
     np.testing.assert_allclose(W_nuc.T, [delta.sum(axis=0) / (1 + np.cos(1))] * 2, atol=1e-3)
     for arm, near in zip(asv.ARMS, (0, 1, 0)):
         angles, best = asv.experiment(arm, 2, 4)
-        ratios = angles[near, :-1] / angles[near, 1:]
-        assert (1.7 < ratios).all() and (ratios < 2.6).all() and angles[near, -1] < 2.5
-        assert (angles[1 - near] > 25).all() and best > 2
+        ratios = angles[near, :-2] / angles[near, 1:-1]
+        assert (1.7 < ratios).all() and (ratios < 2.6).all() and angles[near, -2] < 2.5
+        assert (angles[1 - near, :-1] > 25).all() and (best > 2).all()
 
 
 def test_next_token_gradient_is_the_slope_of_the_loss():
@@ -190,27 +200,22 @@ def test_single_location_samples_have_the_risk(lam, L, d):
     f = (sl.erf(lam * (X @ k)[..., 0]) * (X @ v)[..., 0]).sum(axis=1)
     excess = (f - X[:, 0, 1]) ** 2 - sl.risk(k, v, np.array([lam]), L, d)[0][0]
     assert abs(excess.mean()) < 4 * excess.std() / 1e5 ** 0.5
-    best, exchanged = np.transpose([sl.ends(d) for d in (100, 1600, 25_600)])
-    assert (exchanged < best).all() and (best[1:] < best[:-1] / 5).all()
 
 
-def test_single_location_v_finds_v_star_or_k_does_and_arms_share_starts_and_steps():
-    path, found = sl.experiment(*sl.FIXED, 0)           # (times, k or v, 4, arms, runs)
-    np.testing.assert_allclose(found, [100, 54, 75, 95, 52], atol=8)    # error 3.5
-    assert found[0] == 100 and (abs(path[-1, :, 1]).max(axis=0) > 0.9).all()         # k, or v
+def test_single_location_arms_share_starts_and_steps_and_end_where_the_page_says():
+    path, then = sl.experiment(1)                       # (times, k or v, 4, arms, runs)
+    on_k, on_v = abs(path[-1, 0, 0]) > 0.9, abs(path[-1, 1, 1]) > 0.9
+    np.testing.assert_allclose(100 * on_v.mean(axis=1), [100, 54, 75, 95, 52, 98], atol=8)
+    assert on_v[0].all() and (on_k[:5] == on_v[:5]).all() and not on_k[5].any()
+    assert ((abs(path[-1, 0, 1]) > 0.9) | on_v)[:5].all()               # or else k finds v*
+    assert (then[0] == path[-1, :, :, 5:]).all() and (abs(then[-1, 0, 0]) > 0.9).mean() > 0.95
     k, v = path[0]
-    for at, overlap in (2, k[1]), (3, v[0]), (4, (k * v).sum(axis=0)):
-        assert [*(abs(overlap).max(axis=1) > 1e-9)] == [arm[at] for arm in sl.ARMS.values()][:5]
+    for at, overlap in (1, k[1]), (2, v[0]), (3, (k * v).sum(axis=0)):
+        assert [*(abs(overlap).max(axis=1) > 1e-9)] == [arm[at] for arm in sl.ARMS.values()]
         assert 0.7 < sl.D * np.square(overlap[4]).mean() < 1.3          # uniform on the sphere
-    for ratio in k[0] / k[2], v[1] / v[3], (k[1] / k[0])[[1, 4]], (v[0] / v[3])[[2, 4]]:
+    for ratio in k[0] / k[2], v[1] / v[3], (k[1] / k[0])[[1, 4, 5]], (v[0] / v[3])[[2, 4, 5]]:
         assert np.ptp(ratio, axis=0).max() < 1e-9
     assert abs(path[:, 0, 1, 0]).max() < 1e-9 and abs(path[:, 1, 0, 0]).max() < 1e-9   # manifold
-    (first, last), _ = sl.experiment(("the same with L=30",), 100, 0.01, seed=5)
-    k, v = first[:, :, 0]
-    for t in range(100):
-        _, dk, dv = sl.risk(k, v, np.full(sl.RUNS, 1 / (1 + 0.01 * t)), 30)
-        k, v = (sl.unit(w - 4e-3 * (g - (w * g).sum(axis=0) * w)) for w, g in ((k, dk), (v, dv)))
-    np.testing.assert_allclose(last[:, :, 0], [k, v], atol=1e-9)
 
 
 @pytest.mark.parametrize("softmax", [True, False])
@@ -242,14 +247,9 @@ def test_sparse_variables_the_least_norms_are_those_found_by_hand(norm, positive
         np.testing.assert_allclose([*w[0, :, 0], b[0, 0, 0]], answer, atol=1e-3)
 
 
-def test_sparse_variables_least_l1_norms_need_samples_like_log_T_and_least_l2_like_T(monkeypatch):
+def test_sparse_variables_half_of_the_labels_are_one_and_these_are_the_and_of_three_bits():
     X, y = sv.sample(np.random.default_rng(0), 3, 2000, 6)
     assert abs(y.mean() - 0.5) < 0.03 and (y[..., 0] == (X[..., :3] > 0).all(axis=2)).all()
-    for fit, ratio, n in zip(sv.FITS, (2.5, 2.4, 15, 13, 1.9, 15), (4, 4, 3, 3, 3, 3)):
-        row = sv.needed(fit, 0)
-        assert len(row) == n and 0.75 * ratio < row[-1] / row[0] < 1.25 * ratio
-    monkeypatch.setitem(sv.FITS, "again: least |w|_1", sv.FITS["least |w|_1"])
-    assert sv.needed("again: least |w|_1", 0) == sv.needed("least |w|_1", 0)        # same samples
 
 
 def test_markov_chain_attention_is_the_chain_weighted_by_the_counts_of_which_two_are_by_hand():
@@ -266,7 +266,7 @@ def test_markov_chain_shares_fall_if_tokens_or_pairs_prefer_themselves_and_sampl
     mc.demo(1, 300)
     rows = re.findall(r"(-?\d\.\d\d) +(-?\d\.\d{3}) \(\S+\) +(\d+)", capsys.readouterr().out)
     derived, powers, won = np.array(rows, float).T
-    np.testing.assert_allclose(powers, [-0.9, -0.76, -0.27, 0, -0.73, 0], atol=0.04)
+    np.testing.assert_allclose(powers, [-0.76, -0.27, 0, -0.73, 0], atol=0.04)
     np.testing.assert_allclose(derived, powers, atol=0.1)
     assert ((won > 200) == (powers < -0.1)).all() and (won[powers > -0.1] == 0).all()
 
