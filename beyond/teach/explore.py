@@ -19,7 +19,6 @@ import numpy as np
 from matplotlib.widgets import CheckButtons, Slider
 
 import plots
-import sts
 from fixed import one_hot_error
 from lengths import scaled, stochastic_loss
 from two_numbers import descend
@@ -62,7 +61,8 @@ def figure():
         if are_fixed:                                           # the logits of new positions are 0
             error = one_hot_error(a_test, alpha, T, n, q)
             logits = a_test[t] * (selected - selected[:T].mean()) * (np.arange(n) < T)
-        P, half, errors = sts.softmax(logits), np.argmax(L <= D / (4 * q)), (L * 2 * q / D, error)
+        P = np.exp(logits) / np.exp(logits).sum()
+        half, errors = np.argmax(L <= D / (4 * q)), (L * 2 * q / D, error)
         for curve, values in zip(curves, errors):
             curve.set_data(range(STEPS + 1), values)
         dots.set_data([t, t], [values[t] for values in errors])
