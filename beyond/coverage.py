@@ -54,9 +54,9 @@ def alike(E, turns=500):
 def sets(rng, T=SHORT, d_e=D_E):
     """E (2T, d_e) by name: T trained encodings, then new ones.  None is for stochastic signs."""
     E = sts.rademacher(rng, 2 * T, d_e)
-    return {"random signs": E, "the same, new ones made alike": np.r_[E[:T], alike(E[T:])],
+    return {"fixed random signs": E, "the same, new ones made alike": np.r_[E[:T], alike(E[T:])],
             "the same, trained ones made alike": np.r_[alike(E[:T]), E[T:]],
-            "Hadamard columns": np.r_[hadamard(rng, T, d_e), E[T:]], "stochastic": None,
+            "fixed Hadamard columns": np.r_[hadamard(rng, T, d_e), E[T:]], "stochastic signs": None,
             "16 tetrahedra": np.r_[np.kron(np.eye(T // 4), hadamard(rng, 4, 3)), E[T:]]}
 
 
@@ -86,8 +86,8 @@ def demo():
         print(*(f"{error_at(a * J, alpha, y, I):6.1%}  " for y in (Y, long)), name)
     print(f"{error_at(a * J, alpha, Y, I[::-1]):6.1%}{'':11}the same, at T in the other half\n\n"
           f"{SHORT} encodings, d_e = {D_E}; new ones are random signs.  Errors at 2T; in the end at"
-          "\nT, at T on new positions alone, and at 2T in the mean of 16 draws of all, with the best"
-          "\nfactor on the logits; ratio of own logits, new over trained\n\n    step",
+          "\nT, at T on new positions alone, at 2T in the mean of 16 draws of all, with the best "
+          "factor\non the logits; ratio of own logits, new over trained\n\n    step",
           "   ".join(f"{t:5}" for t in STEPS), "      T     new  16 draws ratio")
     drawn = [sts.rademacher(rng, 2 * SHORT, D_E) for _ in range(16)]
     for q in 3, 2:
@@ -127,8 +127,8 @@ def figure():
         above.plot(found, [name] * 3, "k.")
         row(f"{name}: error at 2T in %", found)
     steps, line = (1008, 2000, 4000, 8000), [16 * round(t) for t in np.geomspace(40, 2000, 30)]
-    for name, color in (("random signs", plots.FIXED), ("stochastic", plots.STOCHASTIC),
-                        ("Hadamard columns", "#009E73")):
+    for name, color in (("fixed random signs", plots.FIXED), ("fixed Hadamard columns", "#009E73"),
+                        ("stochastic signs", plots.STOCHASTIC)):
         found = []
         for rng in map(np.random.default_rng, plots.SEEDS):
             E, long = sets(rng)[name], subsets(rng, 2000, 2 * SHORT, Q)
