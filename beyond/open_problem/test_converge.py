@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import fixed
-from converge import STUCK, curvature, flow, late_norm
-from fixed import all_subsets, attention, late_block
+from converge import STUCK, curvature, flow
+from fixed import all_subsets, attention, late_block, late_norm
 
 
 def ties(T, q):
