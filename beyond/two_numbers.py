@@ -7,15 +7,17 @@ Symbols are those of sts.py.  For one-hot encodings the block of W* is I - 11^T/
 encodings are orthonormal here, new at every step.  U is the sum of the selected encodings.
 
 From W = V = 0, gradient descent on L, the mean over all X, y and E, keeps W = a W* and V = alpha V*
-(in exact arithmetic: at a large lr rounding errors grow).  README.md has the reason, symmetry, the
-recursion that this leaves, and its late rate.  Block by block:
+(in exact arithmetic: at a large lr rounding errors grow).  README.md has the recursion that this
+leaves, and its late rate.  The reason is symmetry: a map that keeps L and the weights keeps the
+gradient, and so the weights after a step.  Block by block:
 
     W, token columns     They are multiplied by the 0 in z_query, so their gradient is 0.
     W, the token-PE      Change the sign of both, and of X.  P stays the same, and f and the target
     block, and V_e of    change sign.  So L is even in the two together, and where both are 0, so is
     V = [V_x, V_e]       the gradient.
-    V_x                  Map all tokens by an orthogonal O, and V_x to O V_x O^T: L stays the same.
-                         At a multiple of I the gradient commutes with every O, so it is one, too.
+    V_x                  Map all tokens by an orthogonal O, V_x to O V_x O^T, and W's token rows and
+                         V_e, which are 0, with them: L stays the same.  At a multiple of I the
+                         gradient commutes with every O, so it is a multiple of I, too.
     W, the PE-PE block   Stochastic: permute coordinates of all encodings, or change their signs:
                          the law of E stays the same.  What commutes with all these maps is a I.
                          One-hot: permute positions.  What commutes is a I + w 11^T, and softmax

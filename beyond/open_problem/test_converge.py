@@ -5,7 +5,6 @@ Each test states a fact.  What is proved is checked on small cases, exactly wher
 
 import converge     # first: it finds common.py, which gives NumPy one thread
 
-import itertools
 import math
 import re
 
