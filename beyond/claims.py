@@ -3,9 +3,7 @@
     python beyond/claims.py          all of it, into beyond/claims.txt
     python beyond/claims.py 1 3      about some figures
 
-Numbers are means over seeds on each test, and the range of all.  The runs are those that plots.py
-keeps; missing ones are trained.  They are tested on 128 sequences, as in the paper; errors at the
-end are measured on 2,048 new ones.
+Numbers are means over seeds on each test, and the range of all.  CLAIMS.md says what is measured.
 """
 
 from common import end_error, guarded      # first: NumPy gets one thread

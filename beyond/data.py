@@ -3,25 +3,21 @@
     python beyond/data.py                     prints what is derived
     python beyond/data.py picture.png         also trains (two minutes), and plots
 
-All steps have the same n sequences.  Other symbols are those of two_numbers.py.
+All steps have the same n sequences.  Other symbols are those of two_numbers.py.  The mean over
+stochastic orthonormal E keeps W's block on encodings a multiple of I.  The token-PE block of W and
+V_e stay 0, as L stays the same if E and these two change sign together.  Only V_x is free.
 
-X and y are fixed now.  But the mean over stochastic orthonormal E keeps its symmetry, and so W's
-block on encodings a multiple of I.  The token-PE block of W and V_e stay 0: L stays the same if E
-and these two change sign together.  Only V_x is free: 1 + d^2 numbers, whatever T and d_e are.
-
-With these numbers the loss of n > d sequences in general position tends to 0 only if they come to
-solve the task: a -> infinity and V_x -> I.  With attention p_in on each selected token and p_out on
-any other one, residuals are G [S; R] with G = [p_in V_x - I/q, p_out V_x], where columns of S and R
-(d, n) are the sums of a sequence's selected and other tokens.  For n > d the rows of [S; R] have
-fewer than d relations.  So if residuals tend to 0, then for some unit vectors v so does v G:
-p_in v V_x tends to v/q, and p_out v V_x to 0.  Hence p_out/p_in tends to 0, and p_in to 1/q.  Then
-both V_x (p_in S + p_out R) and p_in S + p_out R tend to S/q, of rank d, and V_x tends to I.  For
-n <= d some V_x fits the sequences at every a.
+Why they have to solve the task (a -> infinity, V_x -> I) if the loss of n > d sequences in general
+position tends to 0: with attention p_in on each selected token, and p_out on any other one,
+residuals are G [S; R] with G = [p_in V_x - I/q, p_out V_x], where columns of S and R (d, n) are the
+sums of a sequence's selected and other tokens.  For n > d the rows of [S; R] have fewer than d
+relations.  So if residuals tend to 0, then for some unit vectors v so does v G: p_in v V_x tends to
+v/q, and p_out v V_x to 0.  Hence p_out/p_in tends to 0, and p_in to 1/q.  Then V_x (p_in S + p_out
+R) and p_in S + p_out R both tend to S/q, of rank d, and V_x to I.
 """
 
 from common import end_error, main, row     # first: NumPy gets one thread
 
-import matplotlib.pyplot as plt
 import numpy as np
 
 import plots
@@ -90,7 +86,7 @@ def figure():
     """Train, plot error and training loss against n, and print the errors."""
     runs = plots.trained(ARMS)
     c = runs["data fixed 4"][0]["config"]
-    canvas, axes = plt.subplots(1, 2, figsize=(10, 6), sharey=True)
+    canvas, axes = plots.plt.subplots(1, 2, figsize=(10, 6), sharey=True)
     for name, (_, sizes, color, marker) in MODELS.items():
         arms = [runs[f"data {name} {n}"] for n in sizes]
         errors = np.array([[run["error"][-1, 0] for run in arm] for arm in arms])

@@ -3,29 +3,21 @@
     python beyond/lengths.py                     prints what is derived
     python beyond/lengths.py picture.png         also plots the runs of Figure 4 (a minute)
 
-Symbols are those of two_numbers.py; T and q are those of training, T_test and q_test of a test, and
-
-    s            the attention on the q_test selected tokens together
+Symbols are those of two_numbers.py; T and q are those of training, T_test and q_test of a test.
 
 With W = a W* and orthonormal encodings a selected token has the logit a, and any other one 0, at
-every length up to d_e.  So s = q_test e^a / (q_test e^a + T_test - q_test).  V = alpha V* copies
-tokens, so the output is alpha s times the target, and alpha (1 - s) times the mean of the other
-tokens.  The loss is
+every length up to d_e.  So the selected tokens together have the attention
+s = q_test e^a / (q_test e^a + T_test - q_test).  V = alpha V* copies tokens, so the output is
+alpha s times the target, and alpha (1 - s) times the mean of the other tokens.  The loss is
 
     L = d/(2 q_test) [(1 - alpha s)^2 + alpha^2 (1 - s)^2 q_test/(T_test - q_test)]
 
 Both parts go to 0 as s and alpha go to 1.  So if the loss of training goes to 0, as a grows, then
-so does the loss at every length up to d_e.
-
-On longer sequences s is smaller.  README.md has the a' that keeps it.  At a longer T_test the first
-part is then that of training, and the second one is smaller.  Fixed encodings: fixed.py.
+so does the loss at every length up to d_e.  README.md has the a' that keeps s.
 """
 
 from common import end_error, main, row     # first: NumPy gets one thread
 
-import math
-
-import matplotlib.pyplot as plt
 import numpy as np
 
 import plots
@@ -48,7 +40,7 @@ def stochastic_loss(a, alpha, T_test, d, q_test):
 
 def scaled(a, T, q, T_test, q_test):
     """The a' that has at T_test and q_test the attention s of a at T and q.  Derived (above)."""
-    return a + math.log((T_test - q_test) * q / (q_test * (T - q)))
+    return a + np.log((T_test - q_test) * q / (q_test * (T - q)))
 
 
 def length_factor(run, T_test, q_test):
@@ -76,16 +68,15 @@ def demo():
             T_test, stochastic_loss(a, alpha, T_test, d, q) * 2 * q / d, more / a,
             stochastic_loss(more, alpha, T_test, d, q) * 2 * q / d))
     print("\nRandom signs, the best weights for one draw at T = 200.  Errors at T = 20,000 as\n"
-          "they are, under 16 draws; and with scaled logits, under one draw, 16, and all; and\n"
-          "the last with unselected logits at 0.\n\n"
+          "they are, with 16 draws; with scaled logits; and over all draws, the others at 0.\n\n"
           "   d_e  error  scaled: 1 draw  16 draws   all  others 0")
     rng = np.random.default_rng(0)
     for d_e in 60, 170, 500:
         a, alpha = width.best_weights(width.random_scores(rng, T, d_e, q), q, 1)
         scores, more = width.random_scores(rng, 20_000, d_e, q, 400), scaled(a, T, q, 20_000, q)
         errors = [width.signs_error(b, alpha, own, q, K) for b, own, K in (
-            (a, scores, 16), (more, scores, 1), (more, scores, 16), (more, scores, math.inf),
-            (more, scores * (np.arange(20_000) < q), math.inf))]
+            (a, scores, 16), (more, scores, 1), (more, scores, 16), (more, scores, np.inf),
+            (more, scores * (np.arange(20_000) < q), np.inf))]
         print("  {:4} {:6.1%} {:15.1%} {:9.1%} {:6.1%} {:8.1%}".format(d_e, *errors), flush=True)
 
 
@@ -104,7 +95,7 @@ def figure():
     runs = plots.trained(plots.GD)
     c = runs["gd fixed"][0]["config"]
     ticks = c.T * np.array([1, 2, 5, 20, 80, 500])
-    canvas, axis = plt.subplots(figsize=(10, 6.5))
+    canvas, axis = plots.plt.subplots(figsize=(10, 6.5))
     for pe, lengths, color in (("fixed", [c.T, *c.T_test], plots.FIXED),
                                ("stochastic", ticks, plots.STOCHASTIC)):
         errors = np.array([[end_errors(run, T) for T in lengths] for run in runs[f"gd {pe}"]])

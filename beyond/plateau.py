@@ -4,17 +4,14 @@
     python beyond/plateau.py picture.png         also trains, and plots both
 
 Symbols are those of two_numbers.py, and n is the batch size, K the number of draws of encodings in
-a step, N the squared norm ||W*||^2.  The plateau ends where L is half of d/(2q).  All is derived
-here, for gradient descent with keys Z from W = V = 0, one-hot or stochastic orthonormal encodings,
-and U the sum of the selected ones.
+a step, N the squared norm ||W*||^2.  The plateau ends where L is half of d/(2q).  All is derived,
+for gradient descent from W = V = 0, and one-hot or stochastic orthonormal encodings.
 """
 
 from common import UNTESTED, main, row     # first: NumPy gets one thread
 
-import math
 from functools import partial
 
-import matplotlib.pyplot as plt
 import numpy as np
 
 import plots
@@ -23,17 +20,12 @@ from two_numbers import ENCODINGS, count_steps, delays, descend, held, slopes
 
 
 def flow_steps(share, T, d, q, lr, N):
-    """About how many steps take L from d/(2q) to share d/(2q), without noise.
+    """About how many steps take L from (T - q)/T d/(2q), at a = 0, to share d/(2q), without noise.
 
-    Let alpha always have its best value for a, alpha = p_in / (q p_in^2 + (T - q) p_out^2), and put
-    u = e^(2a).  Then
-        L = d/(2q) (T - q) / (q u + T - q),   dL/da = -d (T - q) u / (q u + T - q)^2,
-    where dL/dalpha = 0, so that this is also the slope at a fixed alpha.  With steps so small that
-    they are a flow, du/dt = -2 u lr/N dL/da.  The integral is
+    It is the integral of the handout's du/dt, where u = e^(2a), and alpha always has its best value
+    for a (teach/HANDOUT.md, section 3):
         t = N / (2 lr d (T - q)) [ q^2 (u - 1) + 2 q (T - q) ln u + (T - q)^2 (1 - 1/u) ].
-    The last term is the plateau, T N / (2 lr d): at a = 0, dL/da is -d (T - q)/T^2, for q << T
-    proportional to the attention on one token, 1/T.  The first is the tail, where 1/L grows by
-    4 lr / N a step.  At a = 0 the formula has L = (T - q)/T d/(2q).
+    The last term is the plateau, the first the tail, where 1/L grows by 4 lr / N a step.
     """
     u = (T - q) * (1 / share - 1) / q
     terms = q * q * (u - 1) + 2 * q * (T - q) * np.log(u) + (T - q) ** 2 * (1 - 1 / u)
@@ -45,13 +37,7 @@ def noise_delay(lr, T, n, K=1):
 
     To leading order in lr (d + q)/n, for q and d far below T, if W's token-PE block G relaxes, in
     some N/(lr q alpha^2) steps, sooner than the plateau ends.  The whole plateau is longer by about
-    this factor if N is well above d ln(T/q), since noise does not slow V.
-
-    README.md has the derivation, but for the balance of an entry w of G v, v a unit eigenvector of
-    the mean of U U^T.  Its gradient has the mean h w, h = alpha^2 mean (v . U)^2, and on n
-    sequences the variance h/(qn).  Under w <- w - lr (h w + noise) the variance of w tends to
-    lr/(2h) times that, which is lr/(2qn), or a little more: lr h/2 and the fluctuations of alpha
-    are left out.  With K draws U is the mean of K here, in the gradient and in its noise.
+    this factor if N is well above d ln(T/q), since noise does not slow V.  Derived in README.md.
     """
     return 1 + lr * T / (2 * n * K)
 
@@ -72,25 +58,19 @@ def plateau(T, d, q, lr, n, N, K=1):
 
 
 def demo():
-    """Print the plateau of some runs of train.py: exact, in closed form, and with noise."""
-    d, q, n = 5, 3, 256
-    print(f"Steps until half of d/(2q) is left, {d = }, {q = }; noise of fresh batches of {n}.\n\n"
-          "     T     lr  ||W*||^2   recursion   closed form   with noise")
-    for T, lr, N in (50, 1.0, 100), (50, 2.0, 100), (200, 4.0, 200):
-        closed, noisy = [plateau(T, d, q, lr, size, N) for size in (math.inf, n)]
-        steps = count_steps(0.5, T, d, q, lr, N)
-        print(f"  {T:4} {lr:6.1f} {N:9} {steps:11} {closed:13.0f} {noisy:12.0f}")
-
+    """Print how long the plateau is, as it is, and without either cause of its sudden end."""
     def even(own, a, alpha, T, d, q):       # softmax's factor stays 1/T: that of even attention
         L, da, dalpha = own(a, alpha, T, d, q)
-        return L, da * (q + (T - q) * math.exp(-a)) / T, dalpha
-    print(f"\n{d = }, {q = }, T = N = 200, lr = 4: steps until 90%, 50% and 10% are left.\n")
-    for name, T, q, own in (
-            ("as it is", 200, 3, slopes), ("T halved", 100, 3, slopes), ("q = 1", 200, 1, slopes),
-            ("q = 16", 200, 16, slopes), ("V held at V*", 200, 3, held),
-            ("1/T held", 200, 3, partial(even, slopes)), ("both", 200, 3, partial(even, held))):
+        return L, da * (q + (T - q) * np.exp(-a)) / T, dalpha
+
+    T, d, q = 200, 5, 3
+    print(f"{d = }, {q = }, T = N = 200, lr = 4: steps until 90%, 50% and 10% are left.\n")
+    for name, own in (("as it is", slopes), ("V held at V*", held),
+                      ("1/T held", partial(even, slopes)), ("both", partial(even, held))):
         L = descend(4.0, 25_000, 200, T, d, q, own)[0] * 2 * q / d
         print(f"  {name:12}", *(f"{(L <= share).argmax():6}" for share in (0.9, 0.5, 0.1)))
+    print("\n50% in closed form: {:.0f}; with the noise of fresh batches of 256: {:.0f}".format(
+        *(plateau(T, d, q, 4.0, n, 200) for n in (np.inf, 256))))
 
 
 # Training
@@ -107,10 +87,7 @@ ARMS = {f"plateau {name} {lr} {n} {K}": UNTESTED | settings | {
 
 
 def trained(change, n=64, steps=1600, seed=0):
-    """A run on batches of n orthonormal sequences, with "X and -X" in each, or with "V at V*".
-
-    -X has the y of X.  Then gradients of W's token-PE block cancel, and it stays 0.
-    """
+    """A run on batches of n sequences, "X and -X" with the same y in each, or with "V at V*"."""
     c = train.Settings(**UNTESTED | ENCODINGS["orthonormal"][0] | {
         "lr": 1.0, "batch": n, "steps": steps, "seed": seed})
     run = train.start(c)
@@ -131,7 +108,7 @@ def trained(change, n=64, steps=1600, seed=0):
 def figure():
     """Train, plot how many times as long each plateau is, and print it over the formula."""
     runs, ratios = plots.trained(ARMS), {"at most 1/8": [], "above": []}
-    canvas, axis = plt.subplots(figsize=(10, 7))
+    canvas, axis = plots.plt.subplots(figsize=(10, 7))
     for name, (settings, N, points) in CURVES.items():
         for lr, n, K in points:
             measured = delays(runs[f"plateau {name} {lr} {n} {K}"], N)

@@ -3,20 +3,16 @@
     python beyond/readings.py                prints the map, in two minutes
     python beyond/readings.py picture.png    also plots it
 
-The summaries do not say how long encodings are, and how many draws of them a test averages.
-Here they are random signs, and everything else is as in Figures 2 and 4.  Fixed encodings have
-the errors of fixed.py.  Stochastic ones have W = a W* and V = alpha V*: the law of random signs
-stays the same if coordinates are permuted or change sign, which is what two_numbers.py asks for.
-Their slopes are means over scores (width.py).  All is derived for the population loss.
+Encodings are random signs, on the population loss.  Fixed ones have the errors of fixed.py.
+Stochastic ones have W = a W* and V = alpha V*: their law stays the same if coordinates are permuted
+or change sign, as two_numbers.py asks for.  Their slopes are means over scores (width.py).
 """
 
 from common import main     # first: it finds plots.py, and gives NumPy one thread
 
 import functools
-import math
 from collections import deque
 
-import matplotlib.pyplot as plt
 import numpy as np
 
 import fixed
@@ -50,7 +46,7 @@ def stochastic(scores, d, q, d_e, lr, steps, K):
 
 def errors(rng, d_e):
     """Errors after training (curves, tests), with one draw of fixed encodings."""
-    E = rng.choice([-1, 1], (2 * T, d_e)) / math.sqrt(d_e)
+    E = rng.choice([-1, 1], (2 * T, d_e)) / np.sqrt(d_e)
     (_, C, alpha), = deque(fixed.descend(E, T, D, Q, LR, STEPS, rng, pace=16), 1)     # the last
     found = [[fixed.error(E, T, C, alpha, fixed.subsets(rng, 2000, *test))
               for test in TESTS.values()]]
@@ -78,7 +74,7 @@ def demo():
 def figure():
     """Plot the map that demo() prints, but for its last test."""
     lines = demo().transpose(1, 2, 0)
-    canvas, axes = plt.subplots(1, 2, figsize=(8, 6.5), sharey=True)
+    canvas, axes = plots.plt.subplots(1, 2, figsize=(8, 6.5), sharey=True)
     for (curve, (style, color)), tests in zip(CURVES.items(), lines):
         for axis, name, line in zip(axes, TESTS, tests):
             axis.plot(SIZES, line, style, color=color, label=curve)

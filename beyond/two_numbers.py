@@ -3,16 +3,13 @@
     python beyond/two_numbers.py                   prints what is derived
     python beyond/two_numbers.py dynamics.png      also trains, and plots both
 
-Symbols are those of sts.py.  W* and V* are the identity on a block: of W, on encodings, and of V,
-on tokens.  For one-hot encodings the block of W* is I - 11^T/T.  Stochastic encodings are
-orthonormal here: random signs times distinct coordinate vectors, new at every step.  U is the sum
-of the selected encodings.
+Symbols are those of sts.py.  For one-hot encodings the block of W* is I - 11^T/T.  Stochastic
+encodings are orthonormal here, new at every step.  U is the sum of the selected encodings.
 
 From W = V = 0, gradient descent on L, the mean over all X, y and E, keeps W = a W* and V = alpha V*
 (in exact arithmetic: at a large lr rounding errors grow).  README.md has the recursion that this
-leaves, and its late rate.  The reason is symmetry: if an orthogonal map of the weights does not
-change L, then gradients are mapped as weights are, so a step keeps what the map leaves as it is.
-Block by block:
+leaves, and its late rate.  The reason is symmetry: a map that keeps L and the weights keeps the
+gradient, and so the weights after a step.  Block by block:
 
     W, token columns     They are multiplied by the 0 in z_query, so their gradient is 0.
     W, the token-PE      Change the sign of both, and of X.  P stays the same, and f and the target
@@ -21,16 +18,16 @@ Block by block:
     V_x                  Map all tokens by an orthogonal O, V_x to O V_x O^T, and W's token rows and
                          V_e, which are 0, with them: L stays the same.  At a multiple of I the
                          gradient commutes with every O, so it is a multiple of I, too.
-    W, the PE-PE block   Stochastic: coordinates of all encodings may be permuted and change sign:
+    W, the PE-PE block   Stochastic: permute coordinates of all encodings, or change their signs:
                          the law of E stays the same.  What commutes with all these maps is a I.
-                         One-hot: positions may be permuted.  What commutes is a I + w 11^T, and
-                         softmax ignores 11^T.
+                         One-hot: permute positions.  What commutes is a I + w 11^T, and softmax
+                         ignores 11^T.
 
 P does not depend on X, and the tokens integrate out.  With r_j = alpha P_j - 1[j in y]/q the
 residual is sum_j r_j x_j, so L = d/2 sum_j r_j^2.
 
 In the full model of Figures 1 and 3 z_query is one more key.  The maps treat it like the keys, so
-with stochastic encodings two numbers move here, too.  How fast L falls: see late_loss.
+with stochastic encodings two numbers move here, too.
 """
 
 from common import UNTESTED, main, multiples, row     # first: NumPy gets one thread
@@ -38,7 +35,6 @@ from common import UNTESTED, main, multiples, row     # first: NumPy gets one th
 import math
 from functools import partial
 
-import matplotlib.pyplot as plt
 import numpy as np
 
 import plots
@@ -96,20 +92,12 @@ def count_steps(share, T, d, q, lr, N):
 def late_loss(t, T, d, q, query, lr, d_e):
     """L of the full model, stochastic orthonormal encodings, after many steps t (an array, too).
 
-    To leading order.  Derived.
-    Mean: the query and the selected positions have the same logit, so alpha stays bounded and has
-    its best value.  There L = d/(2q) (T - q) / (q e^(2a/q) + T - q), and dL/da = -(2/q) L at the
-    end.  So da/dt = (lr/d_e) (2/q) L, and 1/L grows by 4 lr / (q^2 d_e) a step.  alpha has the
-    curvature sum_j P_j^2 = q/(q + 1)^2 there, which asks for lr < 2 (q + 1)^2/q.
-
-    Sum, q >= 2 (README.md): p_in = e^(-(q-1)a), p_out = e^(-qa), and alpha grows like
-    e^((q-1)a) / q.  It is slow, and a is the best one for alpha (L has the curvature d (q-1)^2/q
-    along a, which asks for lr < 2 q d_e / (d (q-1)^2)).
-    There dL/da = 0, which means r_in = -(T - q) alpha p_out^2 / ((q-1) p_in), and alpha moves by
-        dalpha/dt = -lr (q r_in p_in + (T - q) alpha p_out^2) = lr (T - q) alpha p_out^2 / (q-1).
-    With dalpha/dt = (q-1) alpha da/dt this gives e^(2qa) = 2 q lr (T - q) t / (q-1)^2.  Hence, with
-    L = d/2 (T - q) (alpha p_out)^2 = d (T - q) / (2 q^2) e^(-2a),
-        L = d (T - q) / (2 q^2) [2 q lr (T - q) t / (q-1)^2]^(-1/q),   whatever d_e is.
+    To leading order.  Why it is this power of t is in README.md; the factors are derived here.
+    Mean, lr < 2 (q + 1)^2/q: alpha has its best value, and dL/da = -(2/q) L at the end, so
+    da/dt = (lr/d_e) (2/q) L, while L falls like e^(-2a/q).
+    Sum, q >= 2, lr < 2 q d_e / (d (q - 1)^2): p_out = e^(-qa), and alpha = e^((q-1)a) / q, so
+    L = d (T - q) / (2 q^2) e^(-2a).  Where dL/da = 0, dalpha/dt = lr (T - q) alpha p_out^2/(q - 1).
+    It is (q - 1) alpha da/dt, too, so that e^(2qa) = 2 q lr (T - q) t / (q - 1)^2.
     """
     if query == "mean" or q == 1:
         return q * q * d_e / (4 * lr * t)
@@ -153,9 +141,9 @@ def delays(runs, N):
 
 def dynamics():
     """Train, plot L, 1/L, a and alpha, measured and exact, and print measured over exact."""
-    runs, halved, end, growth = plots.trained(ARMS), [], [], []
+    runs, halved, growth = plots.trained(ARMS), [], []
     c = runs["two_numbers orthonormal 4000"][0]["config"]
-    canvas, ((left, right), below) = plt.subplots(2, 2, figsize=(10, 8.5))
+    canvas, ((left, right), below) = plots.plt.subplots(2, 2, figsize=(10, 8.5))
     for name, (_, N, color) in ENCODINGS.items():
         longest = runs[f"two_numbers {name} 4000"]
         exact = descend(c.lr, c.steps, N, c.T, c.d, c.q)
@@ -170,7 +158,6 @@ def dynamics():
             axis.plot(points[0], points[k], "o", color=color, fillstyle="none", markersize=9)
             axis.plot(exact[k], "--", color=color)
         halved.extend(delays(longest, N))
-        end.extend(L[:, -10:].mean(axis=1) / exact[0, 3600:4000].mean())
         late = np.polyfit(t[33:], 1 / L.T[33:], 1, w=L.mean(axis=0)[33:])
         growth.extend(late[0] / (4 * c.lr / N))
     left.set(title="loss L", yscale="log")
@@ -181,7 +168,6 @@ def dynamics():
     canvas.suptitle("Training follows two numbers, a and $\\alpha$, a little late")
     plots.caption(canvas, "Dashed: the recursion. Thick, and circles: trained, 3 seeds.", c)
     row("step at which L has halved / exact", halved)
-    row("L at the end / exact", end)
     row("growth of 1/L / (4 lr/||W*||^2)", growth)
     return canvas
 

@@ -3,24 +3,13 @@
     python beyond/width.py                     prints what is derived
     python beyond/width.py separation.png      also trains, a quarter of an hour, and plots
 
-The paper says that d + O~(q log T) is enough for attention, and that nets need the order T d.  All
-in this file is derived, or computed.  Symbols are those of two_numbers.py, and
-
-    K            number of draws of encodings whose mean is taken (Definition 5)
-    s_j          the score e_j . U of position j; with W = a W* its logit is a s_j
-    error        L over d/(2q), the loss of the zero predictor
-
-README.md says why a d_e of order q ln T is enough, and why one draw has a floor for q >= 3.  In
-numbers: an unselected score is above 1/2 with a probability of at most exp(-d_e/(8q)) (Hoeffding),
-and a selected one, 1 plus a sum of (q - 1) d_e signs over d_e, below it.  So for d_e = 8q ln(T/p)
-all T scores are on their side of 1/2 with a probability of at least 1 - p (union bound).  The mean
-of K draws leaves at most about (q - 1)/K of d/(2q) more than that of all.  The floor is due to the
-sum as query: a vector u with u . e_i = 1 on y would give equal scores in each draw.
+README.md says why a d_e of order q ln T is enough, and why one draw has a floor for q >= 3; the
+proof is in teach/EXERCISES.md, 3.  Symbols are those of two_numbers.py.  s_j = e_j . U is the score
+of position j: with W = a W* its logit is a s_j.  Outputs are means over K draws of encodings.
 """
 
 from common import end_error, main, row     # first: it finds plots.py, and gives NumPy one thread
 
-import matplotlib.pyplot as plt
 import numpy as np
 
 import plots
@@ -78,9 +67,7 @@ def best_weights(scores, q, K):
 def floors(c, tests, draws=3000):
     """What is left of d/(2q) on each test (T, q) when training with random signs has ended.
 
-    c are the settings of a run.  A step has c.draws draws, a test c.eval_draws.  On the population
-    loss the best a and alpha for c.draws are a stationary point, for Adam, too; that training tends
-    to it is computed, not proved.
+    c are the settings of a run: a step has c.draws draws, a test c.eval_draws.  See CLAIMS.md.
     """
     rng = np.random.default_rng(0)
     a, alpha = best_weights(random_scores(rng, c.T, c.d_e, c.q, draws), c.q, c.draws)
@@ -91,8 +78,7 @@ def floors(c, tests, draws=3000):
 def needed_width(T, q, error, K, rng, equal=False):
     """The least d_e for this error with the mean of K draws in a test, to about 5 per cent.
 
-    a and alpha are the best ones for one draw, as in `floors`: noise of batches adds to it.  Why it
-    grows like (ln T)^2 for one draw and q >= 3 is in README.md.
+    a and alpha are the best ones for one draw, as in `floors`: noise of batches adds to it.
     """
     def is_enough(d_e):
         scores = random_scores(rng, T, d_e, q, 300, equal)
@@ -110,15 +96,14 @@ def needed_width(T, q, error, K, rng, equal=False):
 def demo():
     """Print what one draw and 16 draws leave at their best weights, and the d_e that is needed."""
     (rng, other), T, d_e = map(np.random.default_rng, (0, 1)), 200, 170
-    print(f"Random signs, T = {T}, d_e = {d_e}: the least error with so many draws in a test.\n"
-          "In one draw selected tokens have equal logits only for q <= 2.\n")
+    print(f"Random signs, {T = }, {d_e = }: the least error with so many draws in a test.\n")
     for q, K, equal in (3, 1, False), (3, 16, False), (2, 1, False), (3, 1, True):
         scores = random_scores(other if equal else rng, T, d_e, q, equal=equal)
         a, alpha = best_weights(scores, q, K)
         error = signs_error(a, alpha, scores, q, K)
         print(f"  q = {q}, draws: {K:2d} {abs(error):6.1%}   {a = :.1f}, {alpha = :.2f}"
               f"{', selected logits made equal' * equal}")
-    print("\nThe least d_e (to about 5%) for an error of 10%, q = 3; weights are the best ones\n"
+    print("\nThe least d_e (to about 5%) for an error of 10%, q = 3, at the weights that are best\n"
           "for one draw; and the units that every net needs (d = 5).\n\n"
           "          d_e: 1 draw 16 draws  1 draw, equal logits   units of nets")
     for T in 10, 100, 1000:
@@ -164,16 +149,11 @@ def trained_widths(name):
 
 def separation():
     """Train, and plot the width of nets, and of attention with one draw in a test and with 16."""
-    rng, d, q = np.random.default_rng(0), ADAM["d"], ADAM["q"]
+    d, q = ADAM["d"], ADAM["q"]
     nets, one, many = (trained_widths(name) for name in ("net", "one draw", "16 draws"))
     bound = {T: T * d * (1 - 0.1 * (T - 1) / (T - q)) for T in many}        # see fcn.py
     row("trained nets: units / bound", [nets[T] / bound[T] for T in nets])
-    for name, K, needed in ("one draw", 1, one), ("16 draws", 16, many):
-        row(f"{name}: trained d_e / computed",
-            [needed[T] / needed_width(T, q, 0.1, K, rng) for T in needed])
-        row(f"{name}, T = 320: {bound[320]:.0f} units that all nets need / (d + d_e)",
-            bound[320] / (d + needed[320]))
-    canvas, axis = plt.subplots(figsize=(8, 7))
+    canvas, axis = plots.plt.subplots(figsize=(8, 7))
     axis.plot(list(bound), list(bound.values()), "--", color="#009E73",
               label="all nets: bound for the first layer")
     axis.plot(list(bound), [d + T for T in bound], "k--", label="attention, orthonormal: d + T")

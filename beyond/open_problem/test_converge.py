@@ -5,7 +5,6 @@ Each test states a fact.  What is proved is checked on small cases, exactly wher
 
 import converge     # first: it finds common.py, which gives NumPy one thread
 
-import itertools
 import math
 import re
 
@@ -13,8 +12,8 @@ import numpy as np
 import pytest
 
 import fixed
-from converge import STUCK, curvature, flow, late_norm
-from fixed import all_subsets, attention, late_block
+from converge import STUCK, curvature, flow
+from fixed import all_subsets, attention, late_block, late_norm
 
 
 def ties(T, q):
