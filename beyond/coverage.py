@@ -19,7 +19,6 @@ import sts
 import two_numbers
 import width
 from fixed import attention, descend, error_of, new_over_trained, subsets
-from readings import stochastic
 
 T, D, Q, LR = 50, 5, 3, 2.0             # orthonormal encodings, as on the first page; d_e = 2T
 SHORT, D_E, STEPS = 64, 48, (2000, 8000, 32_000)        # sets of signs
@@ -61,10 +60,10 @@ def sets(rng, T=SHORT, d_e=D_E):
 
 
 def path(rng, E, q, steps=STEPS):
-    """B and alpha at these steps, multiples of 16; for stochastic signs see readings.py."""
+    """B and alpha at these steps, multiples of 16; for stochastic signs see width.py."""
     if E is None:
         scores = width.random_scores(rng, SHORT, D_E, q, draws=300)
-        ends = [list(stochastic(scores, D, q, D_E, LR, t, 1))[-1] for t in steps]
+        ends = [list(width.stochastic(scores, D, q, D_E, LR, t, 1))[-1] for t in steps]
         return [(a * np.eye(D_E), alpha) for _, a, alpha in ends]
     found = descend(E, SHORT, D, q, LR, steps[-1], rng, pace=16)
     return [(E[:SHORT].T @ C @ E[:SHORT], alpha) for t, C, alpha in found if t in steps]

@@ -17,7 +17,7 @@ import numpy as np
 
 import fixed
 import plots
-import width
+from width import random_scores, signs_error, stochastic
 
 T, D, Q, LR, STEPS, K = 200, 5, 3, 5.0, 24_000, 4       # of Figures 2 and 4; K draws in a step
 SIZES = 60, 100, 150, 200, 250, 350, 500, 700, 1000, 1400
@@ -26,34 +26,16 @@ CURVES = {"fixed": ("--", "#D55E00"), "stochastic, one draw": (":", "#56B4E9"),
           "stochastic, 16 draws": ("-", "#0072B2")}
 
 
-def stochastic(scores, d, q, d_e, lr, steps, K):
-    """Training with stochastic random signs: yields the step, a and alpha, each 0.02 in a or less.
-
-    Slopes are means over these scores; dL/da is Im L(a + ih)/h for a tiny h.  alpha is the best one
-    for a: that leaves out the time that V takes, of the order T/lr steps (plateau.py).
-    """
-    t, a = 0.0, 0.0
-    while True:
-        S, length = width.mean_attention(a, scores, q, K)
-        alpha = S / (q * length)
-        yield t, a, alpha
-        if t >= steps:
-            return
-        slope = d / (2 * q) * width.signs_error(a + 1e-30j, alpha, scores, q, K).imag / 1e-30
-        pace = min(1 / max(lr * abs(slope) / (0.02 * d_e), 200 / steps), steps - t)
-        t, a = t + pace, a - pace * lr / d_e * slope
-
-
 def errors(rng, d_e):
     """Errors after training (curves, tests), with one draw of fixed encodings."""
     E = rng.choice([-1, 1], (2 * T, d_e)) / np.sqrt(d_e)
     (_, C, alpha), = deque(fixed.descend(E, T, D, Q, LR, STEPS, rng, pace=16), 1)     # the last
     found = [[fixed.error(E, T, C, alpha, fixed.subsets(rng, 2000, *test))
               for test in TESTS.values()]]
-    scores = width.random_scores(rng, T, d_e, Q, draws=300)
+    scores = random_scores(rng, T, d_e, Q, draws=300)
     *_, (_, a, alpha) = stochastic(scores, D, Q, d_e, LR, STEPS, K)
-    scores = [(width.random_scores(rng, length, d_e, q), q) for length, q in TESTS.values()]
-    return np.array(found + [[width.signs_error(a, alpha, own, q, draws) for own, q in scores]
+    scores = [(random_scores(rng, length, d_e, q), q) for length, q in TESTS.values()]
+    return np.array(found + [[signs_error(a, alpha, own, q, draws) for own, q in scores]
                              for draws in (1, 16)])
 
 

@@ -64,6 +64,24 @@ def best_weights(scores, q, K):
     return a, S / (q * length)
 
 
+def stochastic(scores, d, q, d_e, lr, steps, K):
+    """Training with stochastic random signs: yields the step, a and alpha, each 0.02 in a or less.
+
+    Slopes are means over these scores; dL/da is Im L(a + ih)/h for a tiny h.  alpha is the best one
+    for a: that leaves out the time that V takes, of the order T/lr steps (plateau.py).
+    """
+    t, a = 0.0, 0.0
+    while True:
+        S, length = mean_attention(a, scores, q, K)
+        alpha = S / (q * length)
+        yield t, a, alpha
+        if t >= steps:
+            return
+        slope = d / (2 * q) * signs_error(a + 1e-30j, alpha, scores, q, K).imag / 1e-30
+        pace = min(1 / max(lr * abs(slope) / (0.02 * d_e), 200 / steps), steps - t)
+        t, a = t + pace, a - pace * lr / d_e * slope
+
+
 def floors(c, tests, draws=3000):
     """What is left of d/(2q) on each test (T, q) when training with random signs has ended.
 
