@@ -160,13 +160,13 @@ def constructed_fcn(T, d, q, B):
 def demo():
     """Print a tour: the bound, the constructed nets, and training."""
     rng = np.random.default_rng(0)
-    T, d, q, d_e = 200, 5, 3, 170                           # d_e: dimension of an encoding (sts.py)
+    T, d, q, d_e = 50, 5, 3, 100                            # d_e: dimension of an encoding (sts.py)
 
     print(f"The bound at T = {T}, d = {d}, q = {q}.  No net with m units in its first layer has a")
     print("smaller expected loss, whatever its other layers are:\n")
     print("    width m    bound   of d/(2q)")
     for m, note in ((0, "the zero predictor"), (d, "d: the mean of all tokens"), (50, ""),
-                    (d + d_e, "d + d_e, the width of attention"), (500, ""), (T * d - 1, ""),
+                    (d + d_e, "d + d_e, the width of attention"), (200, ""), (T * d - 1, ""),
                     (T * d, "T d")):
         L = width_lower_bound(m, T, d, q)
         print(f"    {m:7d}   {L:.4f}   {L / (d / (2 * q)):9.1%}   {note}".rstrip())

@@ -307,6 +307,7 @@ def test_the_standard_error_is_the_spread_of_errors():
     ({"T": 7}, {"d_e": 14, "T_test": [10, 14], "q_test": [2, 3, 4, 5]}),
     ({"pe": "onehot", "d_e": 80}, {"T_test": [75]}),
     ({"optimizer": "adam"}, {"lr": 0.01, "d_e": 100}),
+    ({"model": "fcn"}, {"hidden": [105], "lr": 0.02}),
     ({"model": "fcn", "hidden": [300, 500]}, {"lr": 0.005, "eval_sequences": 10_000})], ids=str)
 def test_defaults(given, derived):
     c = vars(train.Settings(**given))

@@ -83,7 +83,7 @@ def adam(run, grads, lr, beta1=0.9, beta2=0.999, eps=1e-8):
 def train(report=lambda run: None, path=None, **settings):
     """Train a run with these Settings; report=train.progress prints a line at each evaluation.
 
-    With a path the run is kept in this file, and goes on there if it is unfinished.
+    With a path the run is kept in this file, for load, and goes on there if it is unfinished.
     Raises ValueError if the file holds anything but a run with these settings.
     """
     c = Settings(**settings)
@@ -251,21 +251,21 @@ SETTINGS = {    # name: default (of choices the first; or a function of those ab
     "d": (5, "all", "dimension of a token"),
     "q": (3, "all", "number of selected tokens"),
     "model": (("attention", "fcn"), "all", "one layer of attention, or a ReLU net"),
-    "pe": (("stochastic", "fixed", "onehot"), "attention", "kind of encoding"),
+    "pe": (("stochastic", "fixed", "onehot"), "attention", "encodings; onehot: coordinate vectors"),
     "law": (sts.LAWS, "encodings that are drawn", "how encodings are drawn"),
     "d_e": (lambda c: 2 * c.T if {c.pe, c.law} & ORTHOGONAL else 170, "attention",
-            "dimension of an encoding (170; 2 T if encodings are orthogonal)"),
+            "dimension of an encoding (2 T; 170 for random signs)"),
     "attend_to_query": ((False, True), "attention", "the full model: z_query is one more key"),
     "query": (("sum", "mean"), "attention", "how z_query adds encodings up"),
     "init_std": (0.0, "attention", "standard deviation of W and V at the start"),
-    "hidden": ([175], "nets", "widths of a net's hidden layers"),
+    "hidden": ([105], "nets", "widths of a net's hidden layers"),
     "batch": (1024, "all", "number of sequences in the batch"),
     "fresh": ((False, True), "all", "draw new sequences at every step, not the same ones"),
     "draws": (1, "stochastic encodings", "draws averaged in a step, Definition 5"),
     "steps": (2000, "all", "number of updates"),
     "optimizer": (OPTIMIZERS, "all", "the rule of a step"),
-    "lr": (lambda c: OPTIMIZERS[c.optimizer][2](c), "all", "learning rate (2 or less; Adam: 0.01)"),
-    "schedule": (("constant", "cosine"), "all", "of lr; cosine: it falls to 0"),
+    "lr": (lambda c: OPTIMIZERS[c.optimizer][2](c), "all", "learning rate, at most 2 (Adam: 0.01)"),
+    "schedule": (("constant", "cosine"), "all", "of lr; a cosine falls to 0"),
     "seed": (0, "all", "seed of everything that is drawn at random"),
     "evaluations": (10, "all", "number of evaluations after the first one"),
     "eval_sequences": (lambda c: 10_000 if c.model == "fcn" else 128, "all",
@@ -357,7 +357,7 @@ def load(path):
             c = Settings(**json.loads(str(run["config"])))
             run |= {name: run[name] for name in start(c)}       # KeyError if a part is missing
         except Exception:                       # of many kinds: a file may hold anything
-            raise ValueError(f"{path} holds no run of this version: name another file") from None
+            raise ValueError(f"{path} holds no run of today's program: name another file") from None
     return run | {"config": c, "t": int(run["t"])}
 
 

@@ -4,10 +4,11 @@
     python beyond/coverage.py picture.png         also trains (minutes), and plots
 
 README.md says why; symbols are those of fixed.py.  Only alpha and B move on the population loss,
-for any law of E: B by -lr times the mean of E^T D E, with D = dL/dM at M = E B E^T.  A set in a new
-order at every step trains as in one order, since D takes it, too.  The laws of WAYS stay the same
-if coordinates are permuted and change sign (J = I), or are permuted, or if the span is rotated.  So
-B stays a multiple a J (softmax ignores 11^T), and a follows two_numbers.py with N = tr J.
+for any law of E: B by -lr times the mean of E^T G E, with G = dL/dM at M = E B E^T.  A set in a new
+order at every step trains as in one order, since G is reordered with it.  The laws of WAYS stay the
+same if coordinates are permuted and change sign (J = I), or are permuted, or if the span is
+rotated.  So B stays a multiple a J (softmax ignores 11^T), and a follows two_numbers.py with N = tr
+J.
 """
 
 from common import main, row     # first: NumPy gets one thread

@@ -66,7 +66,7 @@ def demo():
     T, d, q = 200, 5, 3
     print(f"{d = }, {q = }, T = N = 200, lr = 4: steps until 90%, 50% and 10% are left.\n")
     for name, own in (("as it is", slopes), ("V held at V*", held),
-                      ("1/T held", partial(even, slopes)), ("both", partial(even, held))):
+                      ("1/T held", partial(even, slopes)), ("both held", partial(even, held))):
         L = descend(4.0, 25_000, 200, T, d, q, own)[0] * 2 * q / d
         print(f"  {name:12}", *(f"{(L <= share).argmax():6}" for share in (0.9, 0.5, 0.1)))
     print("\n50% in closed form: {:.0f}; with the noise of fresh batches of 256: {:.0f}".format(
