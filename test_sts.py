@@ -315,16 +315,19 @@ def test_defaults(given, derived):
 
 
 def test_the_default_rate_comes_from_the_curvatures_of_the_loss():
-    """W's, along the mean query, at a W* and the best alpha V*, where it is largest; and V's."""
-    T, d, q, curvatures = 50, 5, 8, []
-    X, y = sts.sample_sts(np.random.default_rng(0), 2000, T, d, q)
-    W, V = sts.ground_truth(d, T)
-    step = 1e-3 * np.outer(np.eye(d + T)[0], [*[0] * d, *[T ** -0.5] * T])      # of norm 1e-3
-    for s in np.linspace(0.3, 0.5, 11):                         # attention on the selected tokens
+    """W's, along the mean query, where it is largest and at the end; and V's."""
+    def curvature(T, d, q, s):                  # at a W* and the best alpha V*, attention s on y
+        X, y = sts.sample_sts(np.random.default_rng(0), 2000, T, d, q)
+        W, V = sts.ground_truth(d, T)
         a, alpha = math.log(s / (1 - s) * (T - q) / q), 1 / (s + (1 - s) ** 2 / s * q / (T - q))
+        step = 1e-3 * np.outer(np.eye(d + T)[0], [*[0] * d, *[T ** -0.5] * T])  # of norm 1e-3
         L = [sts.loss(a * W + k * step, alpha * V, X, y, np.eye(T)) for k in (-1, 0, 1)]
-        curvatures.append((L[0] - 2 * L[1] + L[2]) / 1e-6)
-    assert train.Settings(T=T, d=d, q=q).lr == pytest.approx(4 / max(curvatures), rel=0.1)
+        return (L[0] - 2 * L[1] + L[2]) / 1e-6
+
+    peak = max(curvature(50, 5, 8, s) for s in np.linspace(0.3, 0.5, 11))
+    assert train.Settings(T=50, d=5, q=8).lr == pytest.approx(4 / peak, rel=0.1)
+    end = curvature(20, 5, 8, 1 - 1e-9)
+    assert train.Settings(T=20, d=5, q=8).lr == pytest.approx(1.7 / end, rel=0.1)
     target = sts.sts_target(*sts.sample_sts(np.random.default_rng(0), 256, 50, 50, 1))
     largest = np.linalg.eigvalsh(target.T @ target / 256)[-1]
     assert train.Settings(d=50, batch=256, q=1).lr == pytest.approx(1.7 / largest, rel=0.1)

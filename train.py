@@ -221,22 +221,22 @@ def start(c):
 RUNS = Path(__file__).resolve().parent / "runs"
 
 
-def default_lr(c):
-    """A rate at which gradient descent, which is stable below 2 / curvature, held in all our runs.
+def gd_lr(c):
+    """A rate at which all our runs held.  (Gradient descent is stable below 2 / curvature.)
 
-    Derived, with one-hot encodings: V's curvature is at most about (1 + sqrt(d/n))^2 / q for n
-    sequences, at the end.  That of W's token-PE block is alpha^2 q^2/T (1 + (d + 1)/T), and alpha
-    is at most (1 + sqrt(T/q))/2.  This peak is soon over, so that runs hold at twice the rate.
+    Derived, with one-hot encodings.  At the end V's curvature is at most about (1 + sqrt(d/n))^2/q
+    for n sequences, and that of W's token-PE block (q - 1)(q + d)/T.  Before, it has a short peak,
+    alpha^2 q^2/T (1 + (d + 1)/T), alpha at most (1 + sqrt(T/q))/2: twice its rate holds (tried).
     """
     if c.model == "fcn":
-        return min(0.02, 4 / max(1, sum(c.hidden)))                         # tried, not derived
+        return min(0.02, 4 / max(1, sum(c.hidden)))
+    end = max((1 + math.sqrt(c.d / c.batch)) ** 2 / c.q, (c.q - 1) * (c.q + c.d) / c.T)
     peak = (1 + math.sqrt(c.T / c.q)) ** 2 / 4 * c.q ** 2 / c.T * (1 + (c.d + 1) / c.T)
-    return min(2.0, 1.7 * c.q / (1 + math.sqrt(c.d / c.batch)) ** 2, 4 / peak)
+    return min(2.0, 1.7 / end, 4 / peak)
 
 
 OPTIMIZERS = {      # name: title, the function of a step, its default lr
-    "gd": ("gradient descent", gradient_descent, default_lr),
-    "adam": ("Adam", adam, lambda c: 0.01)}
+    "gd": ("gradient descent", gradient_descent, gd_lr), "adam": ("Adam", adam, lambda c: 0.01)}
 
 READERS = {         # the runs that read a setting
     "all": lambda c: True,

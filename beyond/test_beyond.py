@@ -378,6 +378,21 @@ def test_plus_and_minus_an_orthonormal_basis_move_one_multiple_of_the_identity()
         np.testing.assert_allclose(B, B[0, 0] * np.eye(4), atol=1e-13 * B[0, 0])
 
 
+@pytest.mark.parametrize("T, q, steps", ((8, 1, 4000), (8, 2, 4000), (16, 2, 60), (16, 3, 60)))
+def test_columns_outside_a_subspace_move_one_multiple_of_the_identity(T, q, steps):
+    """The corollary of Theorem 9: these T/4 tetrahedra; for q <= 2 the multiple goes on growing."""
+    H = np.ones((1, 1))
+    for _ in range(T.bit_length() - 1):
+        H = np.block([[H, H], [H, -H]])
+    E = H[:, T // 4:] / (3 * T / 4) ** 0.5
+    S = np.where(E @ E.T > 0.9, 1, np.where(E @ E.T < -0.3, -1 / 3, 0))
+    np.testing.assert_allclose(E @ E.T, S, atol=1e-12)
+    assert ((S < 0).sum(axis=1) == 3).all()                         # the others of a tetrahedron
+    B = block(E, q, steps)
+    np.testing.assert_allclose(B, B[0, 0] * np.eye(len(B)), atol=1e-10 * B[0, 0])
+    assert steps < 100 or B[0, 0] > 1.1 * block(E, q, steps // 4)[0, 0] > 3
+
+
 def test_entries_of_the_block_need_not_all_grow_for_ever():
     """Columns c_0, c_k, c_0 + c_k (k = 1, 2, 3): rows that differ in c_0 have long leads anyway."""
     bits = 1 - 2 * (np.arange(16)[:, None] >> np.arange(4) & 1)
