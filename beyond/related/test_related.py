@@ -53,7 +53,7 @@ def test_commands_explain_themselves_work_alone_and_print_what_the_page_shows(mo
         done = run([sys.executable, "alone.py", wrong])
         assert (done.returncode, done.stdout, done.stderr) == (1, "", module.__doc__ + "\n")
     name = f"{module.__name__}.py"
-    assert f"\n    python {name} [picture.png]\n" in module.__doc__
+    assert f"\n    python {name} [picture.png]  (MIT licence, " in module.__doc__
     shown = PAGE.split(f"related/{name}")[1].split("```text\n")[1].split("```")[0].splitlines()
     printed = run([sys.executable, "alone.py"]).stdout.splitlines()
     assert "..." in shown or len(shown) == len(printed)
