@@ -222,11 +222,11 @@ RUNS = Path(__file__).resolve().parent / "runs"
 
 
 def gd_lr(c):
-    """A rate at which all our runs held.  (Gradient descent is stable below 2 / curvature.)
+    """The default rate of gradient descent, which is stable below 2 / curvature; of nets, as tried.
 
-    Derived, with one-hot encodings.  At the end V's curvature is at most about (1 + sqrt(d/n))^2/q
-    for n sequences, and that of W's token-PE block (q - 1)(q + d)/T.  Before, it has a short peak,
-    alpha^2 q^2/T (1 + (d + 1)/T), alpha at most (1 + sqrt(T/q))/2: twice its rate holds (tried).
+    Derived for one-hot encodings and the sum.  V's curvature ends near (1 + sqrt(d/n))^2/q, on n
+    sequences, and that of W's token-PE block at (q - 1)(q + d)/T, after a short peak, alpha^2 q^2/T
+    (1 + (d + 1)/T) with alpha up to (1 + sqrt(T/q))/2.  No run of ours diverged at twice its rate.
     """
     if c.model == "fcn":
         return min(0.02, 4 / max(1, sum(c.hidden)))
